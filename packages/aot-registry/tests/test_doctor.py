@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from typing import Any
 
 import pytest
-from conftest import GOOD_BACKEND, FakeSite
+from conftest import GOOD_BACKEND, FakeSite, isolated_site
 
 from aot_registry.cli import main
 
@@ -190,11 +192,6 @@ def install_everything(site: FakeSite) -> None:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What ``aot doctor --json --timeout 3`` says of all of them in one run, as {distribution: record}."""
-    import contextlib
-    import io
-
-    from conftest import isolated_site
-
     with (
         isolated_site(tmp_path_factory.mktemp("doctor")) as site,
         contextlib.redirect_stdout(io.StringIO()) as out,
@@ -240,9 +237,7 @@ def test_two_distributions_with_one_name(report: dict[str, Any]) -> None:
     for distribution in ("rival-a", "rival-b"):
         found = problem(report, distribution, "duplicate-name")
         assert "rival-a 1.0" in found["reason"] and "rival-b 1.0" in found["reason"]
-        assert "pip uninstall rival-a or pip uninstall rival-b" in found["remedy"].replace(
-            "b or pip uninstall rival-a", ""
-        )
+        assert "pip uninstall rival-a" in found["remedy"] and "pip uninstall rival-b" in found["remedy"]
         assert report["by_distribution"][distribution]["status"] == "broken"
 
 
@@ -254,11 +249,7 @@ def test_name_that_torch_shadows(report: dict[str, Any]) -> None:
 
 def test_wrong_torch(report: dict[str, Any]) -> None:
     found = problem(report, "needs-new-torch", "wrong-torch")
-    assert found[
-        "reason"
-    ] == "needs-new-torch 1.0 requires torch<2.16,>=2.10, and torch 2.9.1 is installed".replace(
-        "<2.16,>=2.10", ">=2.10,<2.16"
-    )
+    assert found["reason"] == "needs-new-torch 1.0 requires torch>=2.10,<2.16, and torch 2.9.1 is installed"
     assert 'pip install "torch>=2.10,<2.16"' in found["remedy"]
 
 

@@ -48,7 +48,7 @@ def test_satisfies_agrees_with_packaging() -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     compared = 0
-    while compared < 20_000:
+    while compared < 5_000:
         version = random_version(rng, local=True)
         specifier = ",".join(random_clause(rng) for _ in range(rng.randint(1, 2)))
         try:
