@@ -73,7 +73,8 @@ class FakeSite:
             aot={backend: f"{module}_info:INFO"},
             modules={
                 f"{module}.py": GOOD_BACKEND,
-                f"{module}_info.py": f"from aot_core.protocol import BackendInfo\nINFO = BackendInfo(**{fields!r})\n",
+                f"{module}_info.py": f"from aot_core.protocol import BackendInfo\nINFO = "
+                f"BackendInfo(**{fields!r})\n",
             },
         )
 

@@ -86,7 +86,7 @@ def test_sys_exit_on_import_does_not_end_this_process(site: FakeSite) -> None:
 @pytest.mark.parametrize("value", ["no-identifier:x", "a:b:c", "a: ", "module:"])
 def test_malformed_reference(site: FakeSite, value: str) -> None:
     site.install("fake", torch={"one": value})
-    with pytest.raises(BrokenBackendError, match="broken-metadata.*expected 'module:attribute'"):
+    with pytest.raises(BrokenBackendError, match=r"broken-metadata.*expected 'module:attribute'"):
         aot_registry.get_backend("one")
 
 

@@ -14,7 +14,8 @@ from aot_registry.cli import main
 
 INFO = "from aot_core.protocol import Availability, BackendInfo\n"
 
-# Distribution → (modules' sources, target, expected code, what the reason must say, what the remedy must say).
+# Distribution → (modules' sources, target, expected code, what the reason must say, what the remedy must
+# say).
 BROKEN: dict[str, tuple[str, str, str, str, str]] = {
     "no-library": (
         "raise ImportError('libnvfuser.so.3: cannot open shared object file: No such file or directory')",
@@ -134,7 +135,8 @@ def install_everything(site: FakeSite) -> None:
     probes = {
         "probe_raising": "def probe():\n    raise RuntimeError('no driver')\n",
         "probe_invalid": "def probe():\n    return True\n",
-        "probe_no": "def probe():\n    return Availability(False, 'no CUDA device', 'Run it where there is one.')\n",
+        "probe_no": "def probe():\n    return Availability(False, 'no CUDA device', 'Run it where there is "
+        "one.')\n",
         "probe_noisy": "import os\ndef probe():\n    os.system('echo noise')\n    print('{\"answer\": 1}')\n"
         "    return Availability(True, 'device 0')\n",
     }
@@ -144,8 +146,8 @@ def install_everything(site: FakeSite) -> None:
             torch={name: f"{name}:backend"},
             aot={name: f"{name}:INFO"},
             modules={
-                f"{name}.py": f"{INFO}INFO = BackendInfo('{name}', '{name}:backend', '', probe='{name}:probe')\n"
-                f"{source}{GOOD_BACKEND}"
+                f"{name}.py": f"{INFO}INFO = BackendInfo('{name}', '{name}:backend', '', "
+                f"probe='{name}:probe')\n{source}{GOOD_BACKEND}"
             },
         )
     site.install(
@@ -160,7 +162,8 @@ def install_everything(site: FakeSite) -> None:
         torch={"other_target": "other_target:backend"},
         aot={"other_target": "other_target:INFO"},
         modules={
-            "other_target.py": f"{INFO}INFO = BackendInfo('other_target', 'other_target:old', '')\n{GOOD_BACKEND}"
+            "other_target.py": f"{INFO}INFO = BackendInfo('other_target', 'other_target:old', "
+            "'')\n{GOOD_BACKEND}"
         },
     )
     site.install(
@@ -182,7 +185,8 @@ def install_everything(site: FakeSite) -> None:
         torch={"info_torch": "info_torch:backend"},
         aot={"info_torch": "info_torch:INFO"},
         modules={
-            "info_torch.py": f"import torch\n{INFO}INFO = BackendInfo('info_torch', 'info_torch:backend', '')\n{GOOD_BACKEND}"
+            "info_torch.py": f"import torch\n{INFO}INFO = BackendInfo('info_torch', 'info_torch:backend', "
+            "'')\n{GOOD_BACKEND}"
         },
     )
     for letter in "cd":

@@ -201,7 +201,7 @@ def _signal_name(status: int) -> str | None:
 
 
 def _place(errors: str) -> str:
-    """Return the innermost frame of faulthandler's traceback, outside the standard library if there is one."""
+    """Return the innermost frame of faulthandler's traceback, if it can be outside the standard library."""
     # With several threads, the one that crashed comes first; where none has crashed, the main thread comes
     # last.
     marker = "Current thread" if "Current thread" in errors else "Thread "
