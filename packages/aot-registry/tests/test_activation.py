@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import FakeSite
+from fake_site import FakeSite
 from torch._dynamo import lookup_backend
 
 import aot_registry

@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from conftest import GOOD_BACKEND, FakeSite
+from fake_site import GOOD_BACKEND, FakeSite
 
 import aot_registry
 from aot_registry import BACKENDS, BrokenBackendError, UnknownBackendError

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import FakeSite
+from fake_site import FakeSite
 
 from aot_registry import cli
 from aot_registry.cli import COMMANDS, main

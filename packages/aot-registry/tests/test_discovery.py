@@ -3,7 +3,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from conftest import GOOD_BACKEND, FakeSite
+from fake_site import GOOD_BACKEND, FakeSite
 
 from aot_registry.discovery import Declaration, declarations, discover, normalize
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from conftest import GOOD_BACKEND, FakeSite
+from fake_site import GOOD_BACKEND, FakeSite
 
 from aot_registry.discovery import declarations
 from aot_registry.probing import Outcome, probe_all, probe_declaration

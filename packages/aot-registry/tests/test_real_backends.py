@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import GOOD_BACKEND, FakeSite
+from fake_site import GOOD_BACKEND, FakeSite
 
 from aot_registry import _compat
 from aot_registry.discovery import declarations, discover
@@ -92,7 +92,7 @@ def test_names_of_torch_are_those_that_torch_registers() -> None:
 
 
 def test_what_the_diagnoses_say_of_torch(tmp_path: Path) -> None:
-    """A name declared twice, a name of torch's, and a malformed file, as torch itself treats them."""
+    """A name declared twice and a name of torch's, as torch itself treats them."""
     site = FakeSite(tmp_path)
     for letter in "ab":
         module = f"rival_{letter}"
@@ -114,17 +114,30 @@ def test_what_the_diagnoses_say_of_torch(tmp_path: Path) -> None:
     assert same
     assert module.startswith("torch.")
 
+
+def test_malformed_entry_points_as_torch_treats_them(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path)
+    site.install("sound", torch={"sound": "sound:backend"}, modules={"sound.py": GOOD_BACKEND})
     info = site.install("malformed", torch={"x": "y:z"})
     (info / "entry_points.txt").write_text("[anything]\nno equals sign\n")
     source = (
-        "import json, sys\n"
+        "import json, os, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "try:\n    import torch\nexcept Exception:\n    print(json.dumps(False))\nelse:\n    "
+        "print(json.dumps(True))\n"
+    )
+    assert run_python(source, str(tmp_path)) is False
+
+    # Without torch's own look at entry points on import, ours are at hand, and registration works.
+    source = (
+        "import json, os, sys\n"
+        "os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '0'\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "import aot_registry\n"
         "from torch._dynamo import lookup_backend\n"
-        "try:\n    lookup_backend('contested')\n    found = True\nexcept Exception:\n    found = False\n"
+        "try:\n    lookup_backend('sound')\nexcept Exception:\n    found = False\n"
         "aot_registry.register_backend(lambda gm, inputs: gm, name='mine')\n"
-        "print(json.dumps([found, 'contested' in aot_registry.BACKENDS, lookup_backend('mine') is not "
-        "None]))\n"
+        "print(json.dumps([found, 'sound' in aot_registry.BACKENDS, callable(lookup_backend('mine'))]))\n"
     )
     assert run_python(source, str(tmp_path)) == [False, True, True]
 

@@ -8,8 +8,8 @@ import without torch. Nothing here imports the code of any distribution::
         ──> Package(name, version, declarations=(Declaration(name, info, target), ...), problems)
 
 The standard library's ``entry_points()`` raises if a single installed distribution has a malformed
-``entry_points.txt``. Here each distribution is read by itself, and one that can't be read becomes a
-`Problem`.
+``entry_points.txt``, and with it ``import torch``. Here each distribution is read by itself, and one that
+can't be read becomes a `Problem`.
 """
 
 from __future__ import annotations
@@ -199,7 +199,8 @@ def _missing_files(distribution: importlib.metadata.Distribution) -> tuple[str, 
 def _unreadable(name: str, file: str, error: Exception) -> Problem:
     consequence = ""
     if file == "entry_points.txt":
-        consequence = "; while it is so, torch finds no entry point of any distribution"
+        # torch reads the entry points of all distributions at once, first to load device backends on import.
+        consequence = "; while it is so, `import torch` fails with the same error"
     return Problem(
         "broken-metadata",
         f"{file} of {name} can't be read ({type(error).__name__}: {error}){consequence}",
