@@ -17,18 +17,18 @@ from aot_registry.bench.contenders import Contender
 from aot_registry.bench.errors import WorkloadTrainingError
 from aot_registry.bench.measure import Plan, compile_seconds, ratio_to, rotated
 from aot_registry.bench.memory import measure_peak_bytes
-from aot_registry.bench.result import ContenderResult, WorkloadResult
+from aot_registry.bench.result import ContenderResult, Verdict, WorkloadResult
 from aot_registry.bench.training import TrainingRun
 from aot_registry.bench.workloads.workload import Workload
+from aot_registry.bench.yardstick import eager_spread, max_deviation
 
 __all__ = ["RELATIVE_TOLERANCE", "Advance", "compare"]
 
-RELATIVE_TOLERANCE = 1e-3
-"""Tolerated deviation from eager's loss curve, as a part of its largest loss.
+RELATIVE_TOLERANCE = 1e-4
+"""A deviation from eager's loss curve up to this part of eager's largest loss needs no explanation."""
 
-Kernels that add up in another order end some 1e-6 away after a step, and training amplifies that. A wrong
-gradient, or dropout masks drawn in another order, end a hundred times further away.
-"""
+SPREADS = 3
+"""How many times as far as eager from itself a right backend may be; both are the largest of many numbers."""
 
 Advance = Callable[[str, int], None]
 """``advance(what, steps)``: tells a progress bar what has begun, and how many steps were done before it."""
@@ -80,8 +80,15 @@ def compare(
     # All contenders share the code object of the model's forward, and so Dynamo's limit on its variants.
     with _compat.recompile_limit_raised_for(len(entries)):
         _take_turns(entries, workload, plan, seed, advance)
-    eager, *others = entries
-    result = WorkloadResult(
+    eager = entries[0]
+    tolerance = _tolerance(_trained(eager).losses)
+    rows = [_row(entry, eager, plan) for entry in entries]
+    spread = None
+    if any(row.max_deviation is not None and not row.max_deviation <= tolerance for row in rows):
+        advance("eager: compared with itself", 0)
+        spread = eager_spread(workload, _trained(eager).losses, seed=seed)
+    torch.compiler.reset()
+    return WorkloadResult(
         workload=workload.name,
         device=str(workload.device),
         torch_version=torch.__version__,
@@ -90,17 +97,15 @@ def compare(
         steps=plan.steps,
         rounds=plan.rounds,
         warm_up=plan.warm_up,
-        tolerance=_tolerance(_trained(eager).losses),
-        contenders=(),
+        tolerance=tolerance,
+        eager_spread=spread,
+        contenders=tuple(
+            dataclasses.replace(row, verdict=_verdict(row.max_deviation, tolerance, spread)) for row in rows
+        ),
     )
-    rows = [_row(entry, eager, plan, result.tolerance) for entry in (eager, *others)]
-    torch.compiler.reset()
-    return dataclasses.replace(result, contenders=tuple(rows))
 
 
-def _take_turns(
-    entries: list[_Entry], workload: Workload, plan: Plan, seed: int, advance: Advance
-) -> None:
+def _take_turns(entries: list[_Entry], workload: Workload, plan: Plan, seed: int, advance: Advance) -> None:
     def turn(entry: _Entry, what: str, steps: int, action: Callable[[], None]) -> None:
         if not entry.alive:
             return
@@ -137,10 +142,11 @@ def _take_turns(
         turn(entry, "peak memory", 1, functools.partial(measure, entry))
 
 
-def _row(entry: _Entry, eager: _Entry, plan: Plan, tolerance: float) -> ContenderResult:
+def _row(entry: _Entry, eager: _Entry, plan: Plan) -> ContenderResult:
     name, availability = entry.contender.backend, entry.contender.availability
     if not availability.usable:
-        return ContenderResult(name, "not usable", " ".join(filter(None, (availability.reason, availability.remedy))))
+        reason = ". ".join(part.rstrip(".") for part in (availability.reason, availability.remedy) if part)
+        return ContenderResult(name, "not usable", f"{reason}.")
     losses = tuple(entry.run.losses) if entry.run else ()
     if entry.failure is not None:
         return ContenderResult(
@@ -150,8 +156,7 @@ def _row(entry: _Entry, eager: _Entry, plan: Plan, tolerance: float) -> Contende
             traceback="".join(traceback.format_exception(entry.failure)),
             losses=losses,
         )
-    run, eager_run = _trained(entry), _trained(eager)
-    deviation = _max_deviation(run.losses, eager_run.losses)
+    run = _trained(entry)
     step_seconds = statistics.median(entry.round_seconds)
     fallbacks = [
         decision for report in run.reports for decision in report.decisions if decision.action == "fallback"
@@ -162,8 +167,7 @@ def _row(entry: _Entry, eager: _Entry, plan: Plan, tolerance: float) -> Contende
         "trained",
         availability.reason,
         losses=losses,
-        max_deviation=deviation,
-        deviates=not deviation <= tolerance,
+        max_deviation=max_deviation(run.losses, _trained(eager).losses),
         step_seconds=step_seconds,
         step_ratio=ratio_to(entry.round_seconds, eager.round_seconds),
         peak_bytes=entry.peak_bytes,
@@ -183,13 +187,12 @@ def _trained(entry: _Entry) -> TrainingRun:
     return entry.run
 
 
-def _max_deviation(losses: Sequence[float], reference: Sequence[float]) -> float:
-    """Return the largest distance; two losses that are both NaN, or the same infinity, agree."""
-    distances = [
-        0.0 if mine == its or (math.isnan(mine) and math.isnan(its)) else abs(mine - its)
-        for mine, its in zip(losses, reference, strict=True)
-    ]
-    return math.nan if any(map(math.isnan, distances)) else max(distances)
+def _verdict(deviation: float | None, tolerance: float, spread: float | None) -> Verdict | None:
+    if deviation is None:
+        return None
+    if deviation <= tolerance:
+        return "follows"
+    return "within spread" if spread is not None and deviation <= SPREADS * spread else "differs"
 
 
 def _tolerance(losses: Sequence[float]) -> float:

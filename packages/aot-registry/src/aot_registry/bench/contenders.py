@@ -10,32 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import aot_registry
 from aot_core.protocol import Availability
+from aot_registry import _compat
 from aot_registry.errors import UnknownBackendError, suggest
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["EAGER", "TORCH_BACKENDS", "Contender", "check_backend_names", "choose_contenders"]
+__all__ = ["EAGER", "Contender", "check_backend_names", "choose_contenders"]
 
 EAGER = "eager"
 """The contender that all others are compared with: the model as it is, without ``torch.compile``."""
-
-TORCH_BACKENDS = (
-    "aot_eager",
-    "aot_eager_decomp_partition",
-    "aot_eager_default_partitioner",
-    "aot_ts",
-    "cudagraphs",
-    "eager_debug",
-    "eager_noexcept",
-    "inductor",
-    "onnxrt",
-    "openxla",
-    "pre_dispatch_eager",
-    "ts",
-    "tvm",
-)
-"""Torch's own backends that train. Written down, because asking torch costs seconds of importing it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +45,7 @@ class Contender:
         import torch
 
         # By object and not by name: a name that torch owns would hide one that `activate()` did not override.
-        backend = (
-            aot_registry.get_backend(self.backend) if self.backend in _installed() else self.backend
-        )
+        backend = aot_registry.get_backend(self.backend) if self.backend in _installed() else self.backend
         compiled: Callable[..., Any] = torch.compile(model, backend=backend)
         return compiled
 
@@ -75,12 +57,16 @@ def check_backend_names(names: Sequence[str]) -> None:
         UnknownBackendError: one is not; names the closest ones.
     """
     installed = _installed()
-    for name in names:
-        if name != EAGER and name not in installed and name not in TORCH_BACKENDS:
-            known = [EAGER, *installed, *TORCH_BACKENDS]
+    unknown = [name for name in names if name != EAGER and name not in installed]
+    # Which names torch owns is read from its sources, in a tenth of a second; not needed for ours.
+    of_torch = _compat.names_of_torch() if unknown else frozenset()
+    for name in unknown:
+        if name not in of_torch:
+            offered = sorted(other for other in of_torch if not _for_debugging_torch(other))
             raise UnknownBackendError(
-                f"There is no backend {name!r}.{suggest(name, known)} Installed: {', '.join(installed) or 'none'}. "
-                f"Torch's own: {', '.join(TORCH_BACKENDS)}. `aot doctor` tells of packages that are broken."
+                f"There is no backend {name!r}.{suggest(name, [EAGER, *installed, *offered])} "
+                f"Installed: {', '.join(installed) or 'none'}. Torch's own: {', '.join(offered)}. "
+                "`aot doctor` tells of packages that are broken."
             )
 
 
@@ -107,3 +93,7 @@ def choose_contenders(names: Sequence[str] | None = None) -> list[Contender]:
 
 def _installed() -> list[str]:
     return list(aot_registry.list_backends(exclude_tags=()))
+
+
+def _for_debugging_torch(name: str) -> bool:
+    return name.endswith("_TESTING_ONLY") or "minifier" in name

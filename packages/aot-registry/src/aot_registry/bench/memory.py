@@ -50,13 +50,17 @@ def peak_increase(action: Callable[[], None], device: torch.device) -> int | Non
         before = torch.cuda.memory_allocated(device)
         action()
         torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
+        peak: int = torch.cuda.max_memory_allocated(device)
+        return peak - before
     cpu = torch.profiler.ProfilerActivity.CPU
     if device.type != "cpu" or cpu not in torch.profiler.supported_activities():
         action()
         return None
     # acc_events keeps torch from warning that events are cleared at the end of a cycle; there is only one.
-    with _silent_profiler(), torch.profiler.profile(activities=[cpu], profile_memory=True, acc_events=True) as profile:
+    with (
+        _silent_profiler(),
+        torch.profiler.profile(activities=[cpu], profile_memory=True, acc_events=True) as profile,
+    ):
         action()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"

@@ -21,7 +21,9 @@ class Progress(Protocol):
 
 
 @contextlib.contextmanager
-def progress_bar(title: str, total: int, *, shown: bool | None, file: TextIO | None = None) -> Iterator[Progress]:
+def progress_bar(
+    title: str, total: int, *, shown: bool | None, file: TextIO | None = None
+) -> Iterator[Progress]:
     """Show a bar while the block runs, and remove it afterwards.
 
     Args:
@@ -56,6 +58,7 @@ def progress_bar(title: str, total: int, *, shown: bool | None, file: TextIO | N
         rich.progress.TextColumn("{task.description}"),
         console=console,
         transient=True,
+        refresh_per_second=4,  # drawn by a thread that takes time from the steps being measured
     ) as bar:
         task = bar.add_task("", total=total, title=title)
         yield lambda what, steps: bar.update(task, description=what, advance=steps)

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from aot_registry.bench.measure import Ratio
 
-__all__ = ["ContenderResult", "WorkloadResult"]
+__all__ = ["ContenderResult", "Status", "Verdict", "WorkloadResult"]
 
 Status = Literal["trained", "not usable", "failed"]
+Verdict = Literal["follows", "within spread", "differs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +26,9 @@ class ContenderResult:
         traceback: Of the failure.
         losses: One per step, up to the failure.
         max_deviation: Largest ``|loss - eager's loss|`` over the steps.
-        deviates: True if that is above the tolerance of the `WorkloadResult`.
+        verdict: Of that. ``"follows"``: up to the tolerance. ``"within spread"``: more, but no more than
+            other dropout masks and rounding explain, see `aot_registry.bench.yardstick`. ``"differs"``: more
+            than that; a gradient may be wrong.
         step_seconds: Median time of a step over the rounds.
         step_ratio: Step time over eager's; see `aot_registry.bench.measure`.
         peak_bytes: Peak memory of a step; see `aot_registry.bench.memory`.
@@ -44,7 +47,7 @@ class ContenderResult:
     traceback: str | None = None
     losses: tuple[float, ...] = ()
     max_deviation: float | None = None
-    deviates: bool = False
+    verdict: Verdict | None = None
     step_seconds: float | None = None
     step_ratio: Ratio | None = None
     peak_bytes: int | None = None
@@ -80,7 +83,9 @@ class WorkloadResult:
         steps: Steps of a turn.
         rounds: Timed turns of each contender.
         warm_up: Untimed steps before them.
-        tolerance: Deviation above which a loss curve counts as another than eager's.
+        tolerance: Deviation that needs no explanation.
+        eager_spread: How far eager leaves its own curve under other random numbers and rounding; None where
+            no contender made it necessary to know.
         contenders: Rows, eager first.
     """
 
@@ -93,6 +98,7 @@ class WorkloadResult:
     rounds: int
     warm_up: int
     tolerance: float
+    eager_spread: float | None
     contenders: tuple[ContenderResult, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,6 +108,7 @@ class WorkloadResult:
             for field in dataclasses.fields(self)
             if field.name != "contenders"
         }
+        data = {key: _finite(value) for key, value in data.items()}
         return {**data, "contenders": [contender.to_dict() for contender in self.contenders]}
 
 

@@ -18,7 +18,11 @@ BATCH_SIZE = 64
 
 
 class DigitsNet(nn.Module):
-    """Images ``[B, 1, 8, 8]`` float32 to logits ``[B, 10]``."""
+    """Images ``[B, 1, 8, 8]`` float32 to logits ``[B, 10]``.
+
+    Its activation is smooth. With ReLU, rounding differences of 1e-7 between two backends grow a
+    hundred-thousandfold in 70 steps, at the kinks, and hide a wrong gradient; with SiLU they stay.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,12 +35,13 @@ class DigitsNet(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits ``[B, 10]`` for images ``[B, 1, 8, 8]``."""
-        return self.classifier(self.features(images).mean(dim=(2, 3)))
+        logits: torch.Tensor = self.classifier(self.features(images).mean(dim=(2, 3)))
+        return logits
 
 
 def _block(in_channels: int, out_channels: int, *, stride: int) -> list[nn.Module]:
     convolution = nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
-    return [convolution, nn.BatchNorm2d(out_channels), nn.ReLU()]
+    return [convolution, nn.BatchNorm2d(out_channels), nn.SiLU()]
 
 
 def build(seed: int) -> Workload:

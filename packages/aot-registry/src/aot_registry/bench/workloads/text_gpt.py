@@ -14,7 +14,7 @@ from aot_registry.bench.workloads.workload import Workload
 
 __all__ = ["CharacterGPT", "build", "load_text"]
 
-BATCH_SIZE = 16
+BATCH_SIZE = 8
 CONTEXT = 64
 NUM_BATCHES = 64
 
@@ -44,7 +44,8 @@ class CausalSelfAttention(nn.Module):
         scores = query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5
         scores = scores.masked_fill(~self.causal[:time, :time], float("-inf"))
         mixed = self.dropout(scores.softmax(dim=-1)) @ value
-        return self.project_out(mixed.transpose(1, 2).reshape(batch, time, width))
+        projected: torch.Tensor = self.project_out(mixed.transpose(1, 2).reshape(batch, time, width))
+        return projected
 
 
 class Block(nn.Module):
@@ -61,7 +62,8 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map ``[B, T, width]`` to the same shape."""
         x = x + self.dropout(self.attention(self.attention_norm(x)))
-        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+        x = x + self.dropout(self.mlp(self.mlp_norm(x)))
+        return x
 
 
 class CharacterGPT(nn.Module):
@@ -88,7 +90,8 @@ class CharacterGPT(nn.Module):
     def forward(self, characters: torch.Tensor) -> torch.Tensor:
         """Return logits ``[B, T, vocabulary]`` for characters ``[B, T]``."""
         x = self.token_embedding(characters) + self.position_embedding[: characters.shape[1]]
-        return self.head(self.norm(self.blocks(self.dropout(x))))
+        logits: torch.Tensor = self.head(self.norm(self.blocks(self.dropout(x))))
+        return logits
 
 
 def load_text() -> str:
@@ -118,7 +121,7 @@ def load_text() -> str:
 def build(seed: int) -> Workload:
     """Build the workload.
 
-    Batches are 64 pairs of characters and their successors, both ``[16, 64]`` int64, cut from the text at
+    Batches are 64 pairs of characters and their successors, both ``[8, 64]`` int64, cut from the text at
     places drawn with ``seed``.
 
     Raises:

@@ -112,7 +112,9 @@ def _load_function(path: Path, function: str) -> Any:
     found = getattr(module, function, None)
     if not callable(found):
         functions = [name for name, value in vars(module).items() if callable(value)]
-        what = "has no function" if found is None else f"holds a {type(found).__name__}, not a function, named"
+        what = (
+            "has no function" if found is None else f"holds a {type(found).__name__}, not a function, named"
+        )
         raise WorkloadFileError(f"{str(path)!r} {what} {function!r}.{suggest(function, functions)}")
     return found
 
