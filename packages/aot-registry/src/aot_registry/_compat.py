@@ -1,4 +1,4 @@
-"""All that this package knows of torch's private parts: its registry of backends.
+"""All that this package knows of torch's private parts: its registry of backends, and Dynamo's counters and limits.
 
 torch keeps two dictionaries in ``torch._dynamo.backends.registry``, the same from 2.9 to 2.15: ``_BACKENDS``
 (name → entry point, or None once loaded) and ``_COMPILER_FNS`` (name → backend). ``torch.compile`` looks a
@@ -8,16 +8,24 @@ name up when it is called, in the second first, which is why what is put there w
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from aot_registry.errors import InvalidBackendError, UnsupportedTorchError
 
-__all__ = ["LoadedRegistry", "State", "loaded_registry", "names_of_torch"]
+__all__ = [
+    "LoadedRegistry",
+    "State",
+    "compiled_graph_count",
+    "loaded_registry",
+    "names_of_torch",
+    "recompile_limit_raised_for",
+]
 
 _DECORATORS = ("register_backend", "register_debug_backend", "register_experimental_backend")
 _REGISTERING_FILES = ("_dynamo/backends/*.py", "_dynamo/repro/*.py")
@@ -159,3 +167,21 @@ def loaded_registry() -> LoadedRegistry:
         if "eager" not in backends:
             raise
     return LoadedRegistry(entry_points, backends)
+
+
+def compiled_graph_count() -> int:
+    """Return how many graphs Dynamo has handed to backends since its counters were cleared."""
+    counters = importlib.import_module("torch._dynamo.utils").counters
+    return int(counters["stats"]["unique_graphs"])
+
+
+@contextlib.contextmanager
+def recompile_limit_raised_for(backends: int) -> Iterator[None]:
+    """Let one code object be compiled as often for each of several backends as otherwise for one alone.
+
+    Past its limit Dynamo runs a frame uncompiled, with no more than a warning.
+    """
+    config = importlib.import_module("torch._dynamo.config")
+    limits = ("recompile_limit", "accumulated_recompile_limit")
+    with config.patch({limit: getattr(config, limit) * backends for limit in limits}):
+        yield
