@@ -14,6 +14,7 @@ can't be read becomes a `Problem`.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import importlib.metadata
 import os
@@ -186,13 +187,13 @@ def _pair(
 
 
 def _missing_files(distribution: importlib.metadata.Distribution) -> tuple[str, ...]:
+    # Not by `distribution.files`, which leaves out missing files from Python 3.12 on.
     try:
-        files = distribution.files or []
-        return tuple(
-            str(file) for file in files if file.suffix == ".py" and not Path(str(file.locate())).exists()
-        )
+        record = distribution.read_text("RECORD") or ""
+        modules = [row[0] for row in csv.reader(record.splitlines()) if row and row[0].endswith(".py")]
+        return tuple(module for module in modules if not Path(str(distribution.locate_file(module))).exists())
     except Exception:
-        # No RECORD, or one that can't be read: then nothing is known, and loading will tell.
+        # No RECORD that can be read: then nothing is known, and loading will tell.
         return ()
 
 
