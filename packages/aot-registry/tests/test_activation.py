@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,12 +79,21 @@ def test_compiling_under_the_name_reaches_ours(overriding: FakeSite) -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_activations_may_be_undone_in_any_order(overriding: FakeSite, order: tuple[int, ...]) -> None:
-    original, ours = lookup_backend("aot_eager"), aot_registry.get_backend("fake_aot_eager")
-    activations = [activate(), activate(("aot_eager",)), activate(("ts", "aot_eager"))]
-    for count, position in enumerate(order, start=1):
-        assert lookup_backend("aot_eager") is ours
+    original = lookup_backend("aot_eager")
+    module = importlib.import_module("fake_a_module")
+    backends, activations = [], []
+    for override in (None, ("aot_eager",), ("ts", "aot_eager")):
+        # Another object each time, so that it shows whose layer is on top.
+        module.backend = types.FunctionType(module.backend.__code__, {})
+        backends.append(module.backend)
+        activations.append(activate(override))
+    left = [0, 1, 2]
+    for position in order:
+        assert lookup_backend("aot_eager") is backends[left[-1]]
         activations[position].undo()
-        assert lookup_backend("aot_eager") is (original if count == 3 else ours)
+        activations[position].undo()
+        left.remove(position)
+    assert lookup_backend("aot_eager") is original
 
 
 def test_undone_when_the_block_raises(overriding: FakeSite) -> None:

@@ -1,4 +1,4 @@
-"""All that this package knows of torch's private parts: its registry of backends, Dynamo's counters and limits.
+"""All that this package knows of torch's private parts: its registry, Dynamo's counters and limits.
 
 torch keeps two dictionaries in ``torch._dynamo.backends.registry``, the same from 2.9 to 2.15: ``_BACKENDS``
 (name → entry point, or None once loaded) and ``_COMPILER_FNS`` (name → backend). ``torch.compile`` looks a
