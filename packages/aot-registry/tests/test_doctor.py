@@ -55,8 +55,8 @@ BROKEN: dict[str, tuple[str, str, str, str, str]] = {
         "import threading\nthreading.Event().wait()",
         "backend",
         "timed-out",
-        "within 3 s, at ",
-        "aot doctor --timeout 12",
+        "within 6 s, at ",
+        "aot doctor --timeout 24",
     ),
     "exiting": ("import os\nos._exit(7)", "backend", "exited", "status 7", "pip uninstall exiting"),
     "sys-exiting": ("import sys\nsys.exit(0)", "backend", "import-error", "sys.exit(0)", "sys-exiting"),
@@ -195,13 +195,13 @@ def install_everything(site: FakeSite) -> None:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What ``aot doctor --json --timeout 3`` says of all of them in one run, as {distribution: record}."""
+    """What ``aot doctor --json --timeout 6`` says of all of them in one run, as {distribution: record}."""
     with (
         isolated_site(tmp_path_factory.mktemp("doctor")) as site,
         contextlib.redirect_stdout(io.StringIO()) as out,
     ):
         install_everything(site)
-        status = main(["doctor", "--json", "--timeout", "3"])
+        status = main(["doctor", "--json", "--timeout", "6"])
     assert status == 1
     examination: dict[str, Any] = json.loads(out.getvalue())
     examination["by_distribution"] = {one["distribution"]: one for one in examination["backends"]}
