@@ -157,13 +157,12 @@ def test_compiled_code_is_seen_and_not_replaced_by_eager():
 
 def test_autograd_of_a_compiled_step_is_seen():
     torch.compiler.reset()
-    run = TrainingRun(
-        product_workload(True), lambda model: torch.compile(model, backend="aot_eager"), seed=0
-    )
+    run = TrainingRun(product_workload(True), lambda model: torch.compile(model, backend="aot_eager"), seed=0)
     run.take_steps(2)
     peak = measure_peak_bytes(run)
     torch.compiler.reset()
-    assert 4 * TENSOR <= peak <= 4 * TENSOR + SMALL
+    # One more than eager's: AOTAutograd makes the gradient that sum() expands contiguous.
+    assert 5 * TENSOR <= peak <= 5 * TENSOR + SMALL
 
 
 def test_the_step_measured_is_not_in_the_loss_curve(workload):

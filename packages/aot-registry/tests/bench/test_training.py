@@ -75,10 +75,14 @@ def test_random_state_of_the_process_is_left_alone(workload):
 
 
 def test_random_state_is_put_back_after_an_error():
+    def fail():
+        with isolated_rng(1):
+            seed_step(1, 2)
+            raise KeyError
+
     torch_state, python_state = torch.get_rng_state(), random.getstate()
-    with pytest.raises(KeyError), isolated_rng(1):
-        seed_step(1, 2)
-        raise KeyError
+    with pytest.raises(KeyError):
+        fail()
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert random.getstate() == python_state
 
@@ -135,9 +139,9 @@ def test_graphs_are_counted_per_run(workload):
     first, second, plain = (TrainingRun(workload, how, seed=1) for how in (compiled, compiled, eager))
     for run in (first, second, plain, first):
         run.take_steps(2)
-    # The second run's code is the first's, but its model is another object: Dynamo may or may not reuse it.
     assert first.graphs == 1
+    # Same code, same backend, another model: Dynamo is free to use the first one's graph.
     assert second.graphs <= 1
     assert plain.graphs == 0
-    assert first.losses == plain.losses
+    assert first.losses[:2] == second.losses == plain.losses
     torch.compiler.reset()

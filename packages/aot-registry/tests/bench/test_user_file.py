@@ -100,12 +100,12 @@ def test_missing_file_names_a_neighbour(write, tmp_path):
 
 @pytest.mark.parametrize("reference", ["mine.py", "mine.py:", "mine.py:not a name"])
 def test_no_function_named(reference):
-    with pytest.raises(WorkloadFileError, match="names no function. Expected FILE.py:build"):
+    with pytest.raises(WorkloadFileError, match=r"names no function\. Expected FILE\.py:build"):
         check_workload_name(reference)
 
 
 def test_missing_function_names_the_close_one(write):
-    with pytest.raises(WorkloadFileError, match="has no function 'biuld'. Did you mean 'build'"):
+    with pytest.raises(WorkloadFileError, match=r"has no function 'biuld'\. Did you mean 'build'"):
         build_workload(f"{write(GOOD)}:biuld", seed=0)
 
 
@@ -115,7 +115,8 @@ def test_not_a_function(write):
 
 
 @pytest.mark.parametrize(
-    ("source", "what"), [("import no_such_module_at_all", "ModuleNotFoundError"), ("def build(:", "SyntaxError")]
+    ("source", "what"),
+    [("import no_such_module_at_all", "ModuleNotFoundError"), ("def build(:", "SyntaxError")],
 )
 def test_a_file_that_raises(write, source, what):
     with pytest.raises(WorkloadFileError, match=f"Executing .* raised {what}.*Run `python ") as caught:
@@ -135,7 +136,7 @@ def test_build_that_raises(write):
 
 
 def test_batches_that_raise(write):
-    with pytest.raises(WorkloadBuildError, match="Iterating over the batches .* raised ZeroDivisionError"):
+    with pytest.raises(WorkloadBuildError, match=r"Iterating over the batches .* raised ZeroDivisionError"):
         build_workload(f"{write(returning('model, (1 / 0 for _ in [1]), loss'))}:build", seed=0)
 
 
@@ -150,7 +151,10 @@ def test_batches_that_raise(write):
         ("(model, 3, loss)", r"batches must be a list of \(inputs, target\), got a int"),
         ("(model, torch.zeros(3), loss)", "batches must be a list .*, got a Tensor"),
         ("(model, [], loss)", "batches is empty"),
-        ("(model, iter(lambda: pair, None), loss)", "goes on after 10000 items; cut it with itertools.islice"),
+        (
+            "(model, iter(lambda: pair, None), loss)",
+            "goes on after 10000 items; cut it with itertools.islice",
+        ),
         ("(model, [pair, 1], loss)", r"batches\[1\] must be \(inputs, target\), got a int"),
         ("(model, [(1.0, 2.0)], loss)", r"inputs of batches\[0\] must be a tensor, a tuple .*, got a float"),
     ],

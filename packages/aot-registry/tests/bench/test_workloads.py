@@ -88,7 +88,9 @@ def test_it_learns(name):
 
 def test_missing_scikit_learn_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(MissingWorkloadDataError, match=r"pip install 'aot-registry\[bench\]'.*errors/missing-work"):
+    with pytest.raises(
+        MissingWorkloadDataError, match=r"pip install 'aot-registry\[bench\]'.*errors/missing-work"
+    ):
         build_workload("digits-conv", seed=0)
 
 

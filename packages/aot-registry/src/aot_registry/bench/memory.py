@@ -30,6 +30,9 @@ from aot_registry.bench.training import TrainingRun
 
 __all__ = ["measure_peak_bytes", "peak_increase", "peak_of_events"]
 
+CPU_DEVICE_TYPE = 0
+"""As the profiler numbers kinds of devices."""
+
 
 def measure_peak_bytes(run: TrainingRun) -> int | None:
     """Return the peak of one further step of ``run`` in bytes; None where the allocator can't be observed."""
@@ -47,7 +50,7 @@ def peak_increase(action: Callable[[], None], device: torch.device) -> int | Non
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+        before: int = torch.cuda.memory_allocated(device)
         action()
         torch.cuda.synchronize(device)
         peak: int = torch.cuda.max_memory_allocated(device)
@@ -82,11 +85,8 @@ def peak_of_events(events: Sequence[Mapping[str, Any]]) -> int:
     if not memory:
         return 0
     first = min(memory, key=lambda event: (event["ts"], event["args"].get("Ev Idx", 0)))["args"]
-    before = first["Total Allocated"] - first["Bytes"]
-    return max(0, max(event["args"]["Total Allocated"] for event in memory) - before)
-
-
-CPU_DEVICE_TYPE = 0
+    before = int(first["Total Allocated"]) - int(first["Bytes"])
+    return max(before, *(int(event["args"]["Total Allocated"]) for event in memory)) - before
 
 
 @contextlib.contextmanager

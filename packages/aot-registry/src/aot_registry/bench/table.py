@@ -70,7 +70,7 @@ def title(result: WorkloadResult) -> str:
     """Say what was trained, for how long and on what."""
     total = result.warm_up + result.rounds * result.steps
     return (
-        f"{result.workload}: {total} steps ({result.warm_up} to warm up, {result.rounds} rounds of {result.steps}), "
+        f"{result.workload}: {total} steps ({result.warm_up} to warm up, {result.rounds} x {result.steps} timed), "
         f"seed {result.seed}, torch {result.torch_version} on {result.device}, "
         f"{result.threads} {'thread' if result.threads == 1 else 'threads'}"
     )
