@@ -12,9 +12,9 @@ import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import aot_core
 import pytest
 
+import aot_core
 import aot_registry
 
 ENTRY_POINT_GROUPS = ("torch_dynamo_backends", "aot_backends")

@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from aot_core.protocol import PROTOCOL_VERSION, BackendInfo
-
 from aot_registry.discovery import INFO_GROUP, TARGET_GROUP, Declaration
 from aot_registry.problems import Problem
 

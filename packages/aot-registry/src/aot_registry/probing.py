@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from aot_core.protocol import Availability
-
 from aot_registry.discovery import Declaration
 from aot_registry.problems import Problem
 
