@@ -1,4 +1,4 @@
-"""All that this package knows of torch's private parts: its registry of backends, and Dynamo's counters and limits.
+"""All that this package knows of torch's private parts: its registry, Dynamo's counters and limits.
 
 torch keeps two dictionaries in ``torch._dynamo.backends.registry``, the same from 2.9 to 2.15: ``_BACKENDS``
 (name → entry point, or None once loaded) and ``_COMPILER_FNS`` (name → backend). ``torch.compile`` looks a
@@ -145,9 +145,10 @@ def loaded_registry() -> LoadedRegistry:
     """
     try:
         module = importlib.import_module("torch._dynamo.backends.registry")
-    except ImportError as error:
+    except Exception as error:
         raise UnsupportedTorchError(
-            f"torch's registry of backends can't be imported ({error}). Install torch>=2.10,<2.16."
+            f"torch's registry of backends can't be imported ({type(error).__name__}: {error}). Install "
+            "torch>=2.10,<2.16; if that is what you have, `aot doctor` may tell what is wrong with it."
         ) from error
     entry_points = getattr(module, "_BACKENDS", None)
     backends = getattr(module, "_COMPILER_FNS", None)
@@ -159,13 +160,7 @@ def loaded_registry() -> LoadedRegistry:
             "objects instead of names, torch.compile(model, backend=aot_registry.get_backend(...)), or "
             "install torch>=2.10,<2.16."
         )
-    try:
-        load()
-    except Exception:
-        # It registers its own first and reads entry points last; one malformed entry_points.txt anywhere
-        # makes the second part raise, which is no reason to fail here.
-        if "eager" not in backends:
-            raise
+    load()
     return LoadedRegistry(entry_points, backends)
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 from aot_core.protocol import Availability, BackendInfo
-
 from aot_registry.discovery import Declaration
 from aot_registry.loading import LoadError, check_info, load_backend, load_info, resolve, target_of
 from aot_registry.problems import Problem

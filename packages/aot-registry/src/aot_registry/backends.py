@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from aot_core.protocol import Availability
-
 from aot_registry import registration
 from aot_registry.discovery import Declaration, declarations
 from aot_registry.errors import BrokenBackendError, UnknownBackendError, suggest

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 
 from aot_core.errors import AotError
-
 from aot_registry.__about__ import __version__
 
 __all__ = ["COMMANDS", "main"]

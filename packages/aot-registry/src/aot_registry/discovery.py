@@ -8,12 +8,13 @@ import without torch. Nothing here imports the code of any distribution::
         ──> Package(name, version, declarations=(Declaration(name, info, target), ...), problems)
 
 The standard library's ``entry_points()`` raises if a single installed distribution has a malformed
-``entry_points.txt``. Here each distribution is read by itself, and one that can't be read becomes a
-`Problem`.
+``entry_points.txt``, and with it ``import torch``. Here each distribution is read by itself, and one that
+can't be read becomes a `Problem`.
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import importlib.metadata
 import os
@@ -186,20 +187,21 @@ def _pair(
 
 
 def _missing_files(distribution: importlib.metadata.Distribution) -> tuple[str, ...]:
+    # Not by `distribution.files`, which leaves out missing files from Python 3.12 on.
     try:
-        files = distribution.files or []
-        return tuple(
-            str(file) for file in files if file.suffix == ".py" and not Path(str(file.locate())).exists()
-        )
+        record = distribution.read_text("RECORD") or ""
+        modules = [row[0] for row in csv.reader(record.splitlines()) if row and row[0].endswith(".py")]
+        return tuple(module for module in modules if not Path(str(distribution.locate_file(module))).exists())
     except Exception:
-        # No RECORD, or one that can't be read: then nothing is known, and loading will tell.
+        # No RECORD that can be read: then nothing is known, and loading will tell.
         return ()
 
 
 def _unreadable(name: str, file: str, error: Exception) -> Problem:
     consequence = ""
     if file == "entry_points.txt":
-        consequence = "; while it is so, torch finds no entry point of any distribution"
+        # torch reads the entry points of all distributions at once, first to load device backends on import.
+        consequence = "; while it is so, `import torch` fails with the same error"
     return Problem(
         "broken-metadata",
         f"{file} of {name} can't be read ({type(error).__name__}: {error}){consequence}",

@@ -6,6 +6,7 @@ own::
     ModuleNotFoundError of the package itself     half-uninstalled
     ModuleNotFoundError of one of its modules     missing-module
     ModuleNotFoundError of torch                  torch-missing
+    a module or name that torch does not have     wrong-torch
     ModuleNotFoundError of another package        missing-dependency
     "libx.so.1: cannot open shared object file"   missing-library
     "undefined symbol: ..."                       abi-mismatch
@@ -26,13 +27,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from aot_core.protocol import PROTOCOL_VERSION, BackendInfo
-
 from aot_registry.discovery import INFO_GROUP, TARGET_GROUP, Declaration
 from aot_registry.problems import Problem
 
 __all__ = ["LoadError", "check_info", "load_backend", "load_info", "resolve", "target_of"]
 
-_LIBRARY = re.compile(r"[\w+.-]*?(?:lib)?[\w+.-]+\.(?:so(?:\.\d+)*|dylib|dll)", re.IGNORECASE)
+_LIBRARY = re.compile(r"[\w+.-]+\.(?:so(?:\.\d+)*|dylib|dll)\b", re.IGNORECASE)
 _LIBRARY_SIGNS = (
     "cannot open shared object file",
     "library not loaded",
@@ -185,13 +185,17 @@ def _explain(error: BaseException, module: str, declaration: Declaration) -> Pro
         text = str(cause)
         if isinstance(cause, ModuleNotFoundError) and cause.name:
             return _explain_missing_module(cause.name, module, declaration)
+        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] == "torch":
+            return _wrong_torch(text, distribution)
         if isinstance(cause, (ImportError, OSError)):
-            library = _LIBRARY.search(text)
-            if library and any(sign in text.lower() for sign in _LIBRARY_SIGNS):
+            if any(sign in text.lower() for sign in _LIBRARY_SIGNS):
+                # Windows does not say which.
+                match = _LIBRARY.search(text)
+                library = match[0] if match else "one that it links to"
                 return Problem(
                     "missing-library",
-                    f"Shared library {library[0]} is missing ({text})",
-                    f"Install the package that ships {library[0]}, or put its folder on the loader's path "
+                    f"Shared library {library} is missing ({text})",
+                    f"Install the package that ships {library}, or put its folder on the loader's path "
                     "(LD_LIBRARY_PATH on Linux); then run `aot doctor` again.",
                 )
             if "undefined symbol" in text or "symbol not found" in text.lower():
@@ -231,16 +235,20 @@ def _explain_missing_module(missing: str, module: str, declaration: Declaration)
     if missing.partition(".")[0] == "torch":
         if missing == "torch":
             return Problem("torch-missing", "torch is not installed", "Install it: pip install torch.")
-        return Problem(
-            "wrong-torch",
-            f"It imports {missing!r}, which this torch does not have",
-            f"Install the torch that {distribution} is made for, or another version of {distribution}.",
-        )
+        return _wrong_torch(f"No module named {missing!r}", distribution)
     return Problem(
         "missing-dependency",
         f"It imports {missing!r}, which is not installed",
         f"Install the package that provides {missing!r}; pip install --force-reinstall {distribution} brings "
         "what it declares.",
+    )
+
+
+def _wrong_torch(found: str, distribution: str) -> Problem:
+    return Problem(
+        "wrong-torch",
+        f"It imports what this torch does not have ({found})",
+        f"Install the torch that {distribution} is made for, or another version of {distribution}.",
     )
 
 

@@ -16,12 +16,12 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from aot_core.protocol import Availability
-
 from aot_registry.discovery import Declaration
 from aot_registry.problems import Problem
 
@@ -200,12 +200,14 @@ def _signal_name(status: int) -> str | None:
 
 
 def _place(errors: str) -> str:
-    """Return the innermost frame of faulthandler's traceback that is not the import system's."""
+    """Return the innermost frame of faulthandler's traceback, if it can be outside the standard library."""
     # With several threads, the one that crashed comes first; where none has crashed, the main thread comes
     # last.
     marker = "Current thread" if "Current thread" in errors else "Thread "
     dump = errors[errors.rfind(marker) :] if marker in errors else ""
-    for frame in _FRAME.finditer(dump):
-        if not frame["file"].startswith("<"):
-            return f", at {frame['file']}:{frame['line']}"
+    frames = [frame for frame in _FRAME.finditer(dump) if not frame["file"].startswith("<")]
+    library = sysconfig.get_path("stdlib")
+    own = [one for one in frames if not one["file"].startswith(library) or "site-packages" in one["file"]]
+    for frame in own or frames:
+        return f", at {frame['file']}:{frame['line']}"
     return ""

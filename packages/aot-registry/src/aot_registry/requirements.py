@@ -47,14 +47,15 @@ class _Version:
         self.release = tuple(int(part) for part in match["release"].split("."))
         self.local = match["local"]
         self.is_post = match["post"] is not None
-        self.is_prerelease = match["phase"] is not None or match["dev"] is not None
+        self.is_dev = match["dev"] is not None
+        self.is_prerelease = match["phase"] is not None or self.is_dev
         phase: tuple[float, int] = (_INFINITY, 0)
         if match["phase"] is not None:
             phase = (_PHASES[match["phase"].lower()], int(match["phase_number"] or 0))
-        elif match["dev"] is not None and not self.is_post:
+        elif self.is_dev and not self.is_post:
             phase = (-_INFINITY, 0)
         post = int(match["bare_post"] or match["post_number"] or 0) if self.is_post else -1
-        dev = int(match["dev_number"] or 0) if match["dev"] is not None else _INFINITY
+        dev = int(match["dev_number"] or 0) if self.is_dev else _INFINITY
         self.base = (int(match["epoch"] or 0), _strip_zeros(self.release))
         self.key = (*self.base, phase, post, dev)
 
@@ -96,10 +97,12 @@ def _fits(installed: str, clause: str) -> bool:
         return same == (symbol == "==")
     if symbol == "<":
         # "<2.16" means before any pre-release of 2.16 too.
-        early = version.is_prerelease and not wanted.is_prerelease and version.base == wanted.base
-        return version.key < wanted.key and not early
+        bound = wanted if wanted.is_prerelease else _Version(f"{text}.dev0")
+        return version.key < bound.key
     if symbol == ">":
-        late = version.is_post and not wanted.is_post and version.base == wanted.base
+        # ">2.10" means after any post-release of 2.10 too.
+        plain = not (wanted.is_post or wanted.is_dev)
+        late = plain and version.is_post and version.key[:3] == wanted.key[:3]
         return version.key > wanted.key and not late
     return version.key <= wanted.key if symbol == "<=" else version.key >= wanted.key
 

@@ -32,7 +32,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
         table.add_column(column, no_wrap=not last, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+    # Written by print: rich answers a closed pipe by ending the process with status 1.
+    with console.capture() as capture:
+        console.print(table)
+    print(capture.get(), end="")
 
 
 def format_table(

@@ -138,10 +138,12 @@ def examine_backends(
 
 
 def _diagnose(declaration: Declaration, problems: list[Problem], outcome: Outcome) -> Diagnosis:
-    # One cause seen twice, as when RECORD and the import both miss a module, is one problem.
-    unique = {problem.code: problem for problem in reversed(problems)}
+    unique: dict[str, Problem] = {}
+    for problem in problems:
+        # One cause seen twice, as when RECORD and the import both miss a module, is one problem.
+        unique.setdefault(problem.code, problem)
     rank = {"error": 0, "unavailable": 1, "info": 2}
-    ordered = sorted(reversed(unique.values()), key=lambda problem: rank[problem.severity])
+    ordered = sorted(unique.values(), key=lambda problem: rank[problem.severity])
     return Diagnosis(
         declaration.name,
         declaration.distribution,
