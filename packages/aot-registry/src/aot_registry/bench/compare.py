@@ -60,7 +60,8 @@ def compare(
 ) -> WorkloadResult:
     """Train a workload under each usable contender and compare with eager.
 
-    A contender that raises gets its row with the reason, and the others go on.
+    A contender that raises gets its row with the reason, and the others go on. Code that this process has
+    compiled before is forgotten, as by ``torch.compiler.reset()``.
 
     Args:
         workload: What to train; its model is copied for each contender.
