@@ -70,7 +70,7 @@ def test_plain_table():
     assert render_plain(make(EAGER, FAST, BROKEN, ABSENT)) == (
         "text-gpt: 2 steps (1 to warm up, 1 x 1 timed), seed 0, torch 2.13.0 on cpu, 1 thread\n"
         "\n"
-        "                   final            step               peak  compile          fall-\n"
+        "                   final              step               peak  compile          fall-\n"
         "backend   usable    loss  deviation   time     spread  memory        s  graphs  backs\n"
         "--------  ------  ------  ---------  -----  ---------  ------  -------  ------  -----\n"
         "eager     yes     1.0000    0.0e+00  1.00x  1.00-1.00   1.00x      0.0       0      0\n"
