@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from aot_registry import list_backends
+import aot_registry
 from aot_registry.bench.measure import Plan
 from aot_registry.bench.workloads import SHIPPED_WORKLOADS, check_workload_name
 
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     check_backend_names(args.backend or [])
     from aot_registry.bench.progress import progress_bar
 
-    probes = len(args.backend or list_backends(exclude_tags=()))
+    probes = len(args.backend or aot_registry.list_backends(exclude_tags=()))
     with progress_bar("probing backends", probes, shown=args.progress) as advance:
         contenders = choose_contenders(args.backend, advance=advance)
 

@@ -31,7 +31,7 @@ SPREADS = 3
 """How many times as far as eager from itself a right backend may be; both are the largest of many numbers."""
 
 Advance = Callable[[str, int], None]
-"""``advance(what, steps)``: tells a progress bar what has begun, and how many steps were done before it."""
+"""``advance(what, steps)``: tells a progress bar what is going on, and how many more steps are done."""
 
 
 @dataclasses.dataclass
