@@ -31,7 +31,7 @@ SPREADS = 3
 """How many times as far as eager from itself a right backend may be; both are the largest of many numbers."""
 
 Advance = Callable[[str, int], None]
-"""``advance(what, steps)``: tells a progress bar what has begun, and how many steps were done before it."""
+"""``advance(what, steps)``: tells a progress bar what is going on, and how many more steps are done."""
 
 
 @dataclasses.dataclass
@@ -60,7 +60,8 @@ def compare(
 ) -> WorkloadResult:
     """Train a workload under each usable contender and compare with eager.
 
-    A contender that raises gets its row with the reason, and the others go on.
+    A contender that raises gets its row with the reason, and the others go on. Code that this process has
+    compiled before is forgotten, as by ``torch.compiler.reset()``.
 
     Args:
         workload: What to train; its model is copied for each contender.
@@ -202,6 +203,7 @@ def _tolerance(losses: Sequence[float]) -> float:
 
 def _summary(error: Exception, limit: int = 240) -> str:
     """Return the start of a message on one line: torch's run over dozens."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = f"{type(error).__name__}: {' '.join(lines[:2])}"
+    # What Dynamo appends to any message: how to see more of its own stack.
+    message = str(error).partition("\n\nSet TORCHDYNAMO_VERBOSE")[0]
+    text = f"{type(error).__name__}: {' '.join(message.split())}"
     return text if len(text) <= limit else f"{text[:limit]}…"
