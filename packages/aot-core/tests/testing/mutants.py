@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import operator
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -309,12 +310,7 @@ def _skip_grad_mode(node: fx.Node) -> None:
         node.graph.erase_node(node)
 
 
-def _skip_autocast(node: fx.Node) -> None:
-    if "exit_autocast" in str(node.target):
-        node.graph.erase_node(node)
-
-
-def _skip_autocast_regions(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Run:
+def removes_autocast_regions(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Run:
     for node in reversed(list(gm.graph.nodes)):
         if "_autocast" in str(node.target):
             gm.graph.erase_node(node)
@@ -338,7 +334,6 @@ def _loop_once(node: fx.Node) -> None:
 
 removes_noops = on_nodes(_skip_noop)
 removes_no_grad = on_nodes(_skip_grad_mode)
-removes_autocast_regions = _skip_autocast_regions
 takes_first_branch = on_nodes(_first_branch)
 loops_once = on_nodes(_loop_once)
 
@@ -447,9 +442,17 @@ def keeps_outputs() -> Mutant:
 # --- random numbers ----------------------------------------------------------------------------------------
 
 
-def draws_while_compiling(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Run:
-    torch.rand(1)
-    return gm.forward
+def ignores_seed() -> Mutant:
+    """Numbers come from a generator of its own."""
+    generator = itertools.count()
+
+    @contextlib.contextmanager
+    def own_numbers() -> Iterator[None]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(next(generator))
+            yield
+
+    return around_calls(own_numbers)
 
 
 def draws_before_running(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Run:
@@ -533,8 +536,11 @@ def breaks_after_error() -> Mutant:
 
 
 def changes_global_state(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Run:
-    torch.use_deterministic_algorithms(True)
-    return gm.forward
+    def run(*args: Any) -> Any:
+        torch.use_deterministic_algorithms(True)
+        return gm(*args)
+
+    return run
 
 
 def mixes_up_threads() -> Mutant:

@@ -1,5 +1,6 @@
 """Print the capability table of a backend: ``python -m aot_core.testing BACKEND``."""
 
+# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse

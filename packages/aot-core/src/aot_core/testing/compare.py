@@ -2,7 +2,7 @@
 
 A fixed tolerance is too strict for bfloat16 and too lax for float32. Here eager is the yardstick: with
 ``e`` the largest distance of eager's value from the float64 one, the backend may be ``3 e`` away from it,
-plus a few units in the last place for values that eager happens to hit exactly.
+plus one unit in the last place for values that eager happens to hit exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 __all__ = ["assert_matches"]
 
 EAGER_ERROR_FACTOR = 3.0
-UNITS_IN_LAST_PLACE = 4.0
+UNITS_IN_LAST_PLACE = 1.0
 # The float64 reference of a float64 result is eager's own, so that nothing can be measured from it: the
 # allowance is for another order of summation.
 UNITS_IN_LAST_PLACE_WIDE = 64.0
@@ -80,7 +80,7 @@ def _match_values(
 ) -> None:
     if expected.numel() == 0:
         return
-    precise = not (expected.dtype.is_floating_point or expected.dtype.is_complex)
+    discrete = not (expected.dtype.is_floating_point or expected.dtype.is_complex)
     got, want, truth = (_dense(tensor) for tensor in (actual, expected, wide))
     finite = torch.isfinite(want)
     if not torch.equal(finite, torch.isfinite(got)) or not torch.equal(
@@ -90,16 +90,15 @@ def _match_values(
     got, want, truth = got[finite], want[finite], truth[finite]
     if want.numel() == 0:
         return
-    if exact or precise:
+    if exact or discrete:
         error = (got - want).abs().max().item()
         allowed, yardstick = 0.0, "eager"
     else:
         error = (got - truth).abs().max().item()
         own = (want - truth).abs().max().item()
-        units = UNITS_IN_LAST_PLACE_WIDE if expected.dtype.itemsize > 4 else UNITS_IN_LAST_PLACE
-        if expected.dtype is torch.complex64:
-            units = UNITS_IN_LAST_PLACE
-        slack = units * torch.finfo(expected.dtype).eps * truth.abs().max().item()
+        precision = torch.finfo(expected.dtype)
+        units = UNITS_IN_LAST_PLACE_WIDE if precision.bits == 64 else UNITS_IN_LAST_PLACE
+        slack = units * precision.eps * truth.abs().max().item()
         allowed, yardstick = EAGER_ERROR_FACTOR * own + slack, "eager in float64"
     if error > allowed:
         raise AssertionError(

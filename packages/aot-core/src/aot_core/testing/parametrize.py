@@ -58,7 +58,9 @@ def parametrize_backend_checks(
     parameters = []
     for check in all_checks():
         # strict: what is expected to fail and passes fails the run, whatever the user's configuration says.
-        known = [pytest.mark.xfail(reason=expected[check.name], strict=True)] if check.name in expected else []
+        known = (
+            [pytest.mark.xfail(reason=expected[check.name], strict=True)] if check.name in expected else []
+        )
         case = BackendCheck(check, backend, options, device, seed)
         parameters.append(pytest.param(case, id=check.name, marks=known))
     decorate: Callable[[F], F] = pytest.mark.parametrize("check", parameters)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import unittest
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 __all__ = ["Backend", "Subject"]
 
-T = TypeVar("T")
-M = TypeVar("M", bound=nn.Module)
+CPU = torch.device("cpu")
 
 Backend = str | Callable[..., Any]
 """A name that ``torch.compile`` knows, or the backend itself."""
@@ -37,21 +36,22 @@ class Subject:
 
     backend: Backend | None
     options: Mapping[str, Any] | None = None
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     dtype: torch.dtype = torch.float32
     wide: bool = False
 
-    def compile(self, model: T, *, dynamic: bool | None = None, fullgraph: bool = False) -> T:
+    def compile(
+        self, model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = False
+    ) -> Any:
         """Return the function or module as the backend compiles it."""
         if self.backend is None:
             return model
         options = dict(self.options) if self.options else None
-        compiled: T = torch.compile(  # type: ignore[call-overload]
+        return torch.compile(
             model, backend=self.backend, options=options, dynamic=dynamic, fullgraph=fullgraph
         )
-        return compiled
 
-    def place(self, value: M | torch.Tensor) -> Any:
+    def place(self, value: nn.Module | torch.Tensor) -> Any:
         """Return a module or tensor on this device, its floating values rounded to this dtype."""
         rounded = _to(value, self.device, self.dtype)
         return _to(rounded, self.device, _widened(self.dtype)) if self.wide else rounded

@@ -54,7 +54,7 @@ def optimizer_loop(subject: Subject) -> Any:
 def partially_frozen(subject: Subject) -> Any:
     """Frozen parameters get no gradient, the others get eager's."""
     model = perceptron(subject)
-    model[0].requires_grad_(False)  # type: ignore[index]
+    model[0].requires_grad_(False)
     subject.compile(model)(subject.randn(3, 4)).sum().backward()
     return gradients(model)
 
@@ -265,7 +265,7 @@ def activation_checkpointing(subject: Subject) -> Any:
             self.block = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = checkpoint(self.block, x, use_reentrant=False)  # type: ignore[no-untyped-call]
+            out: torch.Tensor = checkpoint(self.block, x, use_reentrant=False)
             return out * 2
 
     model = subject.place(Checkpointed())
@@ -317,7 +317,7 @@ def accumulate_grad_hooks(subject: Subject) -> Any:
     def step(parameter: torch.Tensor) -> None:
         stepped.append(tuple(parameter.shape))
         with torch.no_grad():
-            parameter -= 0.1 * parameter.grad  # type: ignore[operator]
+            parameter -= 0.1 * parameter.grad
         parameter.grad = None
 
     for parameter in model.parameters():

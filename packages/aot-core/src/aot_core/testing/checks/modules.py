@@ -33,7 +33,7 @@ def replaced_submodule(subject: Subject) -> Any:
     run = subject.compile(model)
     x = subject.randn(3, 4)
     before = run(x)
-    model[1] = nn.ReLU()  # type: ignore[operator]
+    model[1] = nn.ReLU()
     return {"before": before, "after": run(x)}
 
 
@@ -90,7 +90,7 @@ def changed_requires_grad(subject: Subject) -> Any:
     run = subject.compile(model)
     steps = []
     for frozen in (False, True, False):
-        model[0].requires_grad_(not frozen)  # type: ignore[index]
+        model[0].requires_grad_(not frozen)
         model.zero_grad()
         run(subject.randn(3, 4)).sum().backward()
         steps.append({name: None if g is None else g.clone() for name, g in gradients(model).items()})
@@ -124,7 +124,12 @@ def deepcopy(subject: Subject) -> Any:
         for parameter in model.parameters():
             parameter.zero_()
     late(x).square().sum().backward()
-    return {"model": model(x), "early": early(x), "late": late(x), "grads": [p.grad for p in late.parameters()]}
+    return {
+        "model": model(x),
+        "early": early(x),
+        "late": late(x),
+        "grads": [p.grad for p in late.parameters()],
+    }
 
 
 @check()
@@ -161,7 +166,8 @@ def compiled_parts(subject: Subject) -> Any:
 @check()
 def two_models_alternate(subject: Subject) -> Any:
     """Two models with inputs of one shape, compiled by one backend and called in turn, keep apart."""
-    first, second = subject.compile(perceptron(subject)), subject.compile(perceptron(subject).append(nn.Tanh()))  # type: ignore[operator]
+    first = subject.compile(perceptron(subject))
+    second = subject.compile(perceptron(subject).append(nn.Tanh()))
     x = subject.randn(3, 4)
     return {"outputs": [model(x) for model in (first, second, first, second)]}
 
@@ -179,8 +185,8 @@ def module_hooks(subject: Subject) -> Any:
         seen.append(out.detach().sum())
         return out + 1
 
-    model[0].register_forward_pre_hook(before)  # type: ignore[index]
-    model[2].register_forward_hook(after)  # type: ignore[index]
+    model[0].register_forward_pre_hook(before)
+    model[2].register_forward_hook(after)
     run = subject.compile(model)
     x = subject.randn(3, 4, grad=True)
     outputs = [run(x), run(x)]
@@ -191,14 +197,26 @@ def module_hooks(subject: Subject) -> Any:
 @check()
 def backward_module_hooks(subject: Subject) -> Any:
     """A full backward hook on a submodule sees and changes the gradients."""
-    model = perceptron(subject)
+
+    class Hooked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.second = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.tanh(self.first(x))
+            out: torch.Tensor = self.second(y)
+            return out * 2
+
+    model = subject.place(Hooked())
     seen = []
 
     def hook(module: nn.Module, grad_input: Any, grad_output: Any) -> Any:
         seen.append(grad_output[0].detach())
         return tuple(3 * grad for grad in grad_input)
 
-    model[2].register_full_backward_hook(hook)  # type: ignore[index]
+    model.second.register_full_backward_hook(hook)
     x = subject.randn(3, 4, grad=True)
     subject.compile(model)(x).square().sum().backward()
     return {"seen": seen, "input.grad": x.grad, **gradients(model)}

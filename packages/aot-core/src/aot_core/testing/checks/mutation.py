@@ -27,6 +27,8 @@ def counter_buffer(subject: Subject) -> Any:
     """A buffer that counts calls, and a Python attribute that does, count every one."""
 
     class Counting(nn.Module):
+        calls: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
@@ -38,9 +40,10 @@ def counter_buffer(subject: Subject) -> Any:
             return x * self.calls
 
     model = subject.place(Counting())
+    calls = model.calls
     run = subject.compile(model)
     outputs = [run(subject.arange(3)) for _ in range(3)]
-    return {"outputs": outputs, "calls": model.calls, "seen": model.seen}
+    return {"outputs": outputs, "calls": calls, "seen": model.seen}
 
 
 @check()
@@ -144,7 +147,7 @@ def parameter_under_no_grad(subject: Subject) -> Any:
 
     model = subject.place(Clamped())
     subject.compile(model)(subject.randn(3, 4)).square().sum().backward()
-    return {"weight": model.weight, **gradients(model)}
+    return {"clamped": model.weight, **gradients(model)}
 
 
 @check()
@@ -169,6 +172,9 @@ def buffer_swap(subject: Subject) -> Any:
     """A model that writes one buffer from another and back keeps both right over calls."""
 
     class Fibonacci(nn.Module):
+        a: torch.Tensor
+        b: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("a", torch.ones(2))

@@ -129,7 +129,7 @@ def inputs_released(subject: Subject) -> Any:
     """No input, output or activation outlives the last reference of the user."""
     model = perceptron(subject)
     run = subject.compile(model)
-    references = {}
+    references: dict[str, weakref.ref[torch.Tensor]] = {}
     for step in range(2):
         x = subject.randn(3, 4, grad=True)
         out = run(x)
@@ -137,13 +137,14 @@ def inputs_released(subject: Subject) -> Any:
         references |= {f"input {step}": weakref.ref(x), f"output {step}": weakref.ref(out)}
         del x, out
     gc.collect()
-    return {"alive": [name for name, reference in references.items() if reference() is not None]}
+    alive = [name for name, reference in references.items() if reference() is not None]
+    assert not alive, f"still alive: {', '.join(alive)}"
 
 
 @check()
 def activations_released(subject: Subject) -> Any:
     """What was saved for a backward that never ran is freed with the output."""
-    freed = []
+    freed: list[bool] = []
 
     class Noted(torch.autograd.graph.saved_tensors_hooks):
         """Marks what is saved, to see it die."""
@@ -175,7 +176,8 @@ def model_released(subject: Subject) -> Any:
     del model, run
     torch.compiler.reset()
     gc.collect()
-    return {"alive": [name for name, reference in references.items() if reference() is not None]}
+    alive = [name for name, reference in references.items() if reference() is not None]
+    assert not alive, f"still alive: {', '.join(alive)}"
 
 
 @check()
@@ -185,9 +187,10 @@ def threads_share_a_model(subject: Subject) -> Any:
     run = subject.compile(model)
     inputs = [subject.randn(3, 4, grad=True) for _ in range(THREADS)]
 
-    def work(index: int) -> Any:
+    def work(index: int, together: Callable[[], Any]) -> Any:
         outputs = []
         for _ in range(3):
+            together()
             out = run(inputs[index])
             outputs += [out.detach(), *torch.autograd.grad(out.square().sum(), inputs[index])]
         return outputs
@@ -198,30 +201,40 @@ def threads_share_a_model(subject: Subject) -> Any:
 @check()
 def threads_share_a_backend(subject: Subject) -> Any:
     """Threads that compile models of their own with one backend at once don't mix them up."""
-    models = [perceptron(subject).append(nn.Linear(2, 1 + index)) for index in range(THREADS)]  # type: ignore[operator]
+    models = [perceptron(subject).append(nn.Linear(2, 1 + index)) for index in range(THREADS)]
     models = [subject.place(model) for model in models]
     x = subject.randn(3, 4)
 
-    def work(index: int) -> Any:
-        out = subject.compile(models[index])(x)
-        out.square().sum().backward()
-        return {"out": out, **gradients(models[index])}
+    def work(index: int, together: Callable[[], Any]) -> Any:
+        run = subject.compile(models[index])
+        outputs = []
+        for _ in range(2):
+            together()
+            outputs.append(run(x))
+            outputs[-1].square().sum().backward()
+        return {"outputs": outputs, **gradients(models[index])}
 
     return {"results": _in_threads(work)}
 
 
-def _in_threads(work: Callable[[int], Any]) -> list[Any]:
-    """Return what ``work`` gives for each index, each called in a thread of its own, all at one time."""
+def _in_threads(work: Callable[[int, Callable[[], Any]], Any]) -> list[Any]:
+    """Return what ``work(index, together)`` gives in each thread.
+
+    ``together()`` waits until all threads are there. Dynamo compiles in one thread at a time, so that without
+    it the calls would come one after the other too.
+    """
     results: list[Any] = [None] * THREADS
     errors: list[BaseException] = []
-    start = threading.Barrier(THREADS)
+    barrier = threading.Barrier(THREADS)
 
     def run(index: int) -> None:
         try:
-            start.wait()
-            results[index] = work(index)
+            results[index] = work(index, barrier.wait)
+        except threading.BrokenBarrierError:
+            pass  # another thread failed, and says why
         except BaseException as error:
             errors.append(error)
+            barrier.abort()
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(THREADS)]
     for thread in threads:
@@ -238,7 +251,7 @@ def reentrant_call(subject: Subject) -> Any:
     """A compiled function may be called from a hook that runs inside its own backward."""
     run = subject.compile(torch.sin)
     x, y = subject.randn(4, grad=True), subject.randn(4, grad=True)
-    inner = []
+    inner: list[torch.Tensor] = []
 
     def hook(grad: torch.Tensor) -> None:
         with torch.enable_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -45,7 +46,9 @@ def keyword_arguments(subject: Subject) -> Any:
     """Keyword and default arguments, in any order, reach their parameters."""
     default = subject.randn(3)
 
-    def subtract(a: torch.Tensor, b: torch.Tensor = default, *, c: torch.Tensor | None = None) -> torch.Tensor:
+    def subtract(
+        a: torch.Tensor, b: torch.Tensor = default, *, c: torch.Tensor | None = None
+    ) -> torch.Tensor:
         out = a - 2 * b
         return out if c is None else out - 3 * c
 
@@ -140,9 +143,10 @@ def graph_break(subject: Subject) -> Any:
 def uncompiled_part(subject: Subject) -> Any:
     """A part of the model that torch.compiler.disable keeps in eager works with the compiled rest."""
 
-    @torch.compiler.disable
-    def eager_part(x: torch.Tensor) -> torch.Tensor:
+    def scale(x: torch.Tensor) -> torch.Tensor:
         return x * float(x.detach().abs().max())
+
+    eager_part: Callable[[torch.Tensor], torch.Tensor] = torch.compiler.disable(scale)
 
     def model(x: torch.Tensor) -> torch.Tensor:
         return eager_part(x.sin()).exp()
@@ -182,11 +186,11 @@ def cond_in_training(subject: Subject) -> Any:
         return x.sin() if x.sum() > 0 else x * 3
 
     run = plain if subject.backend is None else subject.compile(branch, fullgraph=True)
-    gradients = []
+    found: list[torch.Tensor] = []
     for sign in (1, -1):
         x = (subject.randn(4).abs() * sign).requires_grad_()
-        gradients += torch.autograd.grad(run(x).sum(), x)
-    return {"gradients": gradients}
+        found += torch.autograd.grad(run(x).sum(), x)
+    return {"gradients": found}
 
 
 @check()
