@@ -122,7 +122,7 @@ def output_views_input_in_training(subject: Subject) -> Any:
 
     out = subject.compile(flat)(x)
     out.mul_(2)
-    x.square().sum().backward()
+    x.square().sum().backward()  # type: ignore[no-untyped-call]
     return {"input": x, "leaf.grad": leaf.grad}
 
 

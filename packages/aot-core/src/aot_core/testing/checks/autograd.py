@@ -44,7 +44,7 @@ def optimizer_loop(subject: Subject) -> Any:
     for _ in range(5):
         optimizer.zero_grad()
         loss = F.mse_loss(run(x), target)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.detach())
     return {"losses": torch.stack(losses)}
@@ -182,7 +182,7 @@ def _second_derivative(subject: Subject) -> dict[str, Any]:
         return (x * x * x).sum()
 
     (gradient,) = torch.autograd.grad(subject.compile(cubic)(x), x, create_graph=True)
-    gradient.square().sum().backward()
+    gradient.square().sum().backward()  # type: ignore[no-untyped-call]
     return {"input.grad": x.grad}
 
 
@@ -300,8 +300,8 @@ def tensor_hooks(subject: Subject) -> Any:
         return double
 
     x = subject.randn(3, 4, grad=True)
-    x.register_hook(hook("input"))
-    model.get_parameter("2.weight").register_hook(hook("weight"))
+    x.register_hook(hook("input"))  # type: ignore[no-untyped-call]
+    model.get_parameter("2.weight").register_hook(hook("weight"))  # type: ignore[no-untyped-call]
     out = subject.compile(model)(x)
     out.register_hook(hook("output"))
     out.sum().backward()
@@ -316,12 +316,13 @@ def accumulate_grad_hooks(subject: Subject) -> Any:
 
     def step(parameter: torch.Tensor) -> None:
         stepped.append(tuple(parameter.shape))
+        assert parameter.grad is not None, "the hook ran before the gradient was there"
         with torch.no_grad():
             parameter -= 0.1 * parameter.grad
         parameter.grad = None
 
     for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(step)
+        parameter.register_post_accumulate_grad_hook(step)  # type: ignore[no-untyped-call]
     subject.compile(model)(subject.randn(3, 4)).sum().backward()
     return {"stepped": sorted(stepped), "parameters": list(model.parameters()), **gradients(model)}
 

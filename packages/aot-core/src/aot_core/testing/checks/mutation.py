@@ -161,7 +161,7 @@ def mutation_is_seen_by_autograd(subject: Subject) -> Any:
     out = (x * w).sum()
     subject.compile(clear)(w)
     try:
-        out.backward()
+        out.backward()  # type: ignore[no-untyped-call]
     except RuntimeError:
         return None
     raise AssertionError(f"backward() used an overwritten tensor without an error, and gave {x.grad}")

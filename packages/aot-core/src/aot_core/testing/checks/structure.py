@@ -146,7 +146,7 @@ def uncompiled_part(subject: Subject) -> Any:
     def scale(x: torch.Tensor) -> torch.Tensor:
         return x * float(x.detach().abs().max())
 
-    eager_part: Callable[[torch.Tensor], torch.Tensor] = torch.compiler.disable(scale)
+    eager_part: Callable[[torch.Tensor], torch.Tensor] = torch.compiler.disable(scale)  # type: ignore[no-untyped-call]
 
     def model(x: torch.Tensor) -> torch.Tensor:
         return eager_part(x.sin()).exp()
@@ -200,7 +200,7 @@ def while_loop(subject: Subject) -> Any:
         subject.skip("this PyTorch has no torch.while_loop")
 
     def loop(n: torch.Tensor, x: torch.Tensor) -> Any:
-        return torch.while_loop(lambda n, x: n > 0, lambda n, x: (n - 1, x * 2), (n, x))
+        return torch.while_loop(lambda n, x: n > 0, lambda n, x: (n - 1, x * 2), (n, x))  # type: ignore[no-untyped-call]
 
     def plain(n: torch.Tensor, x: torch.Tensor) -> Any:
         while n > 0:
