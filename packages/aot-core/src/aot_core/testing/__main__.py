@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import io
 import json
 import sys
 from typing import Any
+
+import torch
 
 from aot_core.testing.check import UnknownCheckError, all_checks
 from aot_core.testing.table import Capability, capability_table
@@ -54,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
                 only=args.only,
                 progress=_progress,
             )
-    except UnknownCheckError as error:
+    except (LookupError, UnknownCheckError) as error:
         parser.error(str(error))
     print(json.dumps(table.to_dict(), indent=2) if args.json else table)
     return 0 if table.ok else 1
@@ -72,14 +75,32 @@ class _Nowhere(io.StringIO):
 
 
 def _load(reference: str) -> Any:
+    """Return what ``torch.compile(backend=...)`` takes.
+
+    Raises:
+        LookupError: there is no such backend; says what there is.
+    """
     module, colon, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute) if colon else reference
+    if colon:
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise LookupError(f"can't load backend {reference!r}: {error}") from error
+    names = torch.compiler.list_backends(exclude_tags=())
+    if reference not in names:
+        close = difflib.get_close_matches(reference, names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise LookupError(f"torch.compile knows no backend {reference!r}.{hint} It has: {', '.join(names)}")
+    return reference
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r} ({error})") from error
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text}")
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
     return value
 
 
