@@ -17,12 +17,16 @@ def test_eager_s_own_error_is_the_yardstick():
         assert_matches((wide + 0.031).to(torch.float32), eager, wide)
 
 
-def test_one_unit_is_allowed_where_eager_is_exact():
+@pytest.mark.parametrize(
+    ("dtype", "units"), [(torch.bfloat16, 2), (torch.float16, 2), (torch.float32, 8), (torch.float64, 64)]
+)
+def test_a_few_units_are_allowed_where_eager_is_exact(dtype, units):
     wide = torch.tensor([1.0, 0.5], dtype=torch.float64)
-    eager = wide.to(torch.float32)
-    assert_matches(eager + torch.tensor([EPS, 0]), eager, wide)
+    eager = wide.to(dtype)
+    unit = torch.tensor([torch.finfo(dtype).eps, 0], dtype=dtype)
+    assert_matches(eager + units * unit, eager, wide)
     with pytest.raises(AssertionError, match="float64"):
-        assert_matches(eager + torch.tensor([2 * EPS, 0]), eager, wide)
+        assert_matches(eager + (units + 1) * unit, eager, wide)
 
 
 def test_exact_allows_no_unit():
