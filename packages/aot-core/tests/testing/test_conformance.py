@@ -28,6 +28,7 @@ def test_aot_inductor_debug(check):
 
 
 # Checkpointed dropout is recomputed with another mask by torch 2.13's "eager", and not by 2.10's.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check", [check for check in all_checks() if check.name != "checkpointed_dropout"], ids=lambda c: c.name
 )
