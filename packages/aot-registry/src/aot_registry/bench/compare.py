@@ -176,7 +176,9 @@ def _row(entry: _Entry, eager: _Entry, plan: Plan) -> ContenderResult:
         compile_seconds=(
             0.0 if entry is eager else compile_seconds(entry.warm_up_seconds, plan.warm_up, step_seconds)
         ),
-        backend_compile_seconds=sum(report.compile_seconds for report in run.reports) if reported else None,
+        backend_compile_seconds=math.fsum(report.compile_seconds for report in run.reports)
+        if reported
+        else None,
         graphs=run.graphs,
         fallbacks=len(fallbacks) if reported else None,
         fallback_reasons=tuple(dict.fromkeys(str(decision) for decision in fallbacks)),
