@@ -133,7 +133,9 @@ def _read(distribution: importlib.metadata.Distribution, name: str, check_files:
     try:
         text = distribution.read_text("entry_points.txt") or ""
     except Exception as error:
-        return Package(name, "unknown", problems=(_unreadable(name, "entry_points.txt", error),))
+        return Package(
+            name, "unknown", problems=(_unreadable(distribution, name, "entry_points.txt", error),)
+        )
     if INFO_GROUP not in text and TARGET_GROUP not in text:
         return _read_stranger(distribution, name) if text else None
 
@@ -148,11 +150,11 @@ def _read(distribution: importlib.metadata.Distribution, name: str, check_files:
         version = distribution.version or "unknown"
         requires = tuple(distribution.requires or ())
     except Exception as error:
-        problems.append(_unreadable(name, "METADATA", error))
+        problems.append(_unreadable(distribution, name, "METADATA", error))
     try:
         entry_points = list(distribution.entry_points)
     except Exception as error:
-        problems.append(_unreadable(name, "entry_points.txt", error))
+        problems.append(_unreadable(distribution, name, "entry_points.txt", error))
         entry_points = []
     return Package(
         name,
@@ -169,7 +171,9 @@ def _read_stranger(distribution: importlib.metadata.Distribution, name: str) -> 
     try:
         list(distribution.entry_points)
     except Exception as error:
-        return Package(name, "unknown", problems=(_unreadable(name, "entry_points.txt", error),))
+        return Package(
+            name, "unknown", problems=(_unreadable(distribution, name, "entry_points.txt", error),)
+        )
     return None
 
 
@@ -197,7 +201,9 @@ def _missing_files(distribution: importlib.metadata.Distribution) -> tuple[str, 
         return ()
 
 
-def _unreadable(name: str, file: str, error: Exception) -> Problem:
+def _unreadable(
+    distribution: importlib.metadata.Distribution, name: str, file: str, error: Exception
+) -> Problem:
     consequence = ""
     if file == "entry_points.txt":
         # torch reads the entry points of all distributions at once, first to load device backends on import.
@@ -205,6 +211,6 @@ def _unreadable(name: str, file: str, error: Exception) -> Problem:
     return Problem(
         "broken-metadata",
         f"{file} of {name} can't be read ({type(error).__name__}: {error}){consequence}",
-        f"Reinstall it with `pip install --force-reinstall {name}`, or remove it with `pip uninstall "
-        f"{name}`.",
+        f"Install it again: pip install --force-reinstall {name}; or remove it: pip uninstall {name}. If pip "
+        f"can't, delete {getattr(distribution, '_path', 'its .dist-info folder')}.",
     )
