@@ -118,7 +118,7 @@ def _take_turns(entries: list[_Entry], workload: Workload, plan: Plan, seed: int
                 if isinstance(error, AotError):
                     raise
                 raise WorkloadTrainingError(
-                    f"Workload {workload.name} fails in eager itself: {type(error).__name__}: {error}. "
+                    f"Workload {workload.name} fails in eager itself: {_summary(error).rstrip('.')}. "
                     "Train it without torch.compile first."
                 ) from error
             entry.failure = error
