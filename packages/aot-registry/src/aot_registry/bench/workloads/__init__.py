@@ -78,6 +78,6 @@ def build_workload(name: str, *, seed: int, device: str | None = None) -> Worklo
     # AssertionError: a torch built without CUDA.
     except (RuntimeError, AssertionError) as error:
         raise UnusableDeviceError(
-            f"Can't move workload {name} to device {device!r}: {str(error).rstrip('.')}. "
+            f"Can't move workload {name} to device {device!r}: {str(error).splitlines()[0].rstrip('.')}. "
             f"Usable here: {', '.join(['cpu', *([str(accelerator)] if accelerator else [])])}."
         ) from error
