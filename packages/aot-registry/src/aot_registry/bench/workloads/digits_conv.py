@@ -58,7 +58,7 @@ def build(seed: int) -> Workload:
     except ImportError as error:
         raise MissingWorkloadDataError(
             f"Workload 'digits-conv' trains on scikit-learn's digit images, and importing scikit-learn failed "
-            f"({error}). Run: pip install 'aot-registry[bench]'"
+            f"({error}). Run pip install 'aot-registry[bench]'."
         ) from error
     digits = load_digits()
     images = torch.from_numpy(digits.images).to(torch.float32).div(16).unsqueeze(1)
