@@ -63,6 +63,24 @@ class AliasGroup:
         return tuple(member.position for member in self.members)
 
     @property
+    def carrier(self) -> int | None:
+        """Which root can stand for the group, so that autograd sees what happens to it; None if none can.
+
+        The only one; or the only one that requires a gradient, if whatever comes from the others is detached.
+        """
+        if len(self.roots_require_grad) == 1:
+            return 0
+        differentiable = [i for i, needed in enumerate(self.roots_require_grad) if needed]
+        if len(differentiable) != 1:
+            return None
+        others_detached = all(m.root == differentiable[0] or not m.requires_grad for m in self.members)
+        return differentiable[0] if others_detached else None
+
+    def is_carrier(self, member: Member) -> bool:
+        """Tell whether a member is itself what stands for the group."""
+        return member.is_root and member.root == self.carrier
+
+    @property
     def one_tensor(self) -> bool:
         """Whether the members are all one tensor, passed several times."""
         return all(member.same_as == self.members[0].position for member in self.members)

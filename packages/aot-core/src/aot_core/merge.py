@@ -105,7 +105,7 @@ def merge_aliases(
 
     merged = {i for group in signature if not group.one_tensor for i in group.positions}
     # A member that is the base itself is an input of the merged graph too, and AOTAutograd returns it.
-    viewed = merged - {m.position for group in signature for m in group.members if _passed_whole(group, m)}
+    viewed = merged - {m.position for group in signature for m in group.members if group.is_carrier(m)}
     returned = {out: i for out, i in effects.returned.items() if i in viewed}
     geometries = {i: g for i in viewed if (g := effects.inputs[i].geometry) is not None}
     copied = copy_graph(gm, inputs=merged_inputs, outputs=lambda values: _without(values, returned))
@@ -130,29 +130,24 @@ def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) 
         raise refuse("they have different dtypes")
     if not all(member.is_plain_view for member in group.members):
         raise refuse("one of them is a conjugate or negative view")
-    touched = [effects.inputs[i] for i in group.positions]
-    differentiable = any(group.roots_require_grad) or any(m.requires_grad for m in group.members)
-    differentiable = differentiable or any(effect.gains_grad for effect in touched)
+    touched = [(member, effects.inputs[member.position]) for member in group.members]
+    differentiable = any(group.roots_require_grad) or any(
+        member.requires_grad or effect.gains_grad for member, effect in touched
+    )
     if not differentiable or not torch.is_grad_enabled():
         return
-    if len(group.roots_require_grad) > 1:
+    carrier = group.carrier
+    if carrier is None:
         raise refuse("they require gradients and are views of different tensors")
     if any(m.requires_grad and m.is_leaf and not m.is_root for m in group.members):
         raise refuse("one of them is a leaf that requires a gradient and a view of another tensor")
     if any(m.requires_grad != group.roots_require_grad[m.root] for m in group.members):
-        raise refuse("not all of them are seen by autograd")
-    if any(e.visible_write for e in touched) and any(e.hidden_write for e in touched):
+        raise refuse("one of them is a view of a tensor that requires a gradient, and requires none itself")
+    detached = [m.root != carrier for m, _ in touched]
+    visible = any(e.visible_write and not d for (_, e), d in zip(touched, detached, strict=True))
+    hidden = any(e.hidden_write or (e.written and d) for (_, e), d in zip(touched, detached, strict=True))
+    if visible and hidden:
         raise refuse("some of the writes are recorded by autograd and others are hidden from it")
-
-
-def _passed_whole(group: AliasGroup, member: Member) -> bool:
-    """Tell whether a member is what stands for its group."""
-    return _root_serves(group) and member.is_root
-
-
-def _root_serves(group: AliasGroup) -> bool:
-    """Tell whether the group's own root can stand for it: then autograd sees what happens to the group."""
-    return len(group.roots_require_grad) == 1
 
 
 def _take(position: int) -> Gather:
@@ -163,8 +158,10 @@ def _base_of(group: AliasGroup) -> Gather:
     first = group.members[0].position
     if group.one_tensor:
         return _take(first)
-    if _root_serves(group):
-        return lambda given: alias_root(given[first])
+    carrier = group.carrier
+    if carrier is not None:
+        source = next(member.position for member in group.members if member.root == carrier)
+        return lambda given: alias_root(given[source])
 
     def whole_storage(given: Sequence[Any]) -> torch.Tensor:
         tensor = given[first]
@@ -182,10 +179,12 @@ def _regenerate(
     made: dict[int, fx.Node] = {}
     for member, node in zip(group.members, nodes, strict=True):
         if member.same_as not in made:
-            whole = group.one_tensor or _passed_whole(group, member)
-            made[member.same_as] = (
-                base if whole else graph.call_function(torch.as_strided, (base, *member.geometry))
-            )
+            value = base
+            if not group.one_tensor and not group.is_carrier(member):
+                if group.carrier not in (None, member.root):
+                    value = graph.call_method("detach", (value,))
+                value = graph.call_function(torch.as_strided, (value, *member.geometry))
+            made[member.same_as] = value
         renamed[node] = made[member.same_as]
 
 

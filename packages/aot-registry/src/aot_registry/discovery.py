@@ -18,13 +18,14 @@ import csv
 import dataclasses
 import importlib.metadata
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from aot_registry.problems import Problem
 
-__all__ = ["INFO_GROUP", "TARGET_GROUP", "Declaration", "Package", "declarations", "discover", "normalize"]
+__all__ = ["INFO_GROUP", "TARGET_GROUP", "Declaration", "Package", "declarations", "discover"]
 
 INFO_GROUP = "aot_backends"
 TARGET_GROUP = "torch_dynamo_backends"
@@ -92,9 +93,9 @@ def discover(*, check_files: bool = False) -> list[Package]:
     packages = []
     for distribution in importlib.metadata.distributions():
         name = _name(distribution)
-        if normalize(name) in seen:
+        if canonicalize_name(name) in seen:
             continue
-        seen.add(normalize(name))
+        seen.add(canonicalize_name(name))
         package = _read(distribution, name, check_files)
         if package is not None:
             packages.append(package)
@@ -108,11 +109,6 @@ def declarations() -> dict[str, Declaration]:
         for declaration in package.declarations:
             found.setdefault(declaration.name, declaration)
     return found
-
-
-def normalize(name: str) -> str:
-    """Return the form in which two spellings of a distribution's name are equal (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _name(distribution: importlib.metadata.Distribution) -> str:
