@@ -34,9 +34,7 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data; values that JSON can't hold become their ``repr``."""
-        return {
-            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
-        }
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
 
 S = TypeVar("S", bound=Settings)

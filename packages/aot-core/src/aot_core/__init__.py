@@ -1,0 +1,89 @@
+"""Write a ``torch.compile`` backend on AOTAutograd, see what it decides, and prove that it is right.
+
+Importing this package does not import torch; using it does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from aot_core.__about__ import __version__ as __version__
+
+if TYPE_CHECKING:
+    from aot_core.backend import Backend as Backend
+    from aot_core.backend import aot_autograd as aot_autograd
+    from aot_core.boxed_calls import boxed as boxed
+    from aot_core.compilation import Compilation as Compilation
+    from aot_core.compilation import current_compilation as current_compilation
+    from aot_core.compilation import record_decision as record_decision
+    from aot_core.errors import AotError as AotError
+    from aot_core.errors import BackwardAutocastError as BackwardAutocastError
+    from aot_core.errors import CompilerError as CompilerError
+    from aot_core.errors import GraphCheckError as GraphCheckError
+    from aot_core.errors import InvalidCompilerResultError as InvalidCompilerResultError
+    from aot_core.errors import InvalidOptionValueError as InvalidOptionValueError
+    from aot_core.errors import UnknownOptionError as UnknownOptionError
+    from aot_core.errors import UnsafeGraphError as UnsafeGraphError
+    from aot_core.errors import UnsupportedModeError as UnsupportedModeError
+    from aot_core.protocol import PROTOCOL_VERSION as PROTOCOL_VERSION
+    from aot_core.protocol import Availability as Availability
+    from aot_core.protocol import BackendInfo as BackendInfo
+    from aot_core.protocol import BoxedCallable as BoxedCallable
+    from aot_core.protocol import Compiler as Compiler
+    from aot_core.protocol import CompileReport as CompileReport
+    from aot_core.protocol import Decision as Decision
+    from aot_core.protocol import Partitioner as Partitioner
+    from aot_core.report import recent_reports as recent_reports
+    from aot_core.report import record_reports as record_reports
+    from aot_core.safety import is_aot_autograd_safe_to_run as is_aot_autograd_safe_to_run
+    from aot_core.settings import Settings as Settings
+    from aot_core.settings import parse_settings as parse_settings
+    from aot_core.source import source_line as source_line
+
+_HOMES = {
+    "backend": ("Backend", "aot_autograd"),
+    "boxed_calls": ("boxed",),
+    "compilation": ("Compilation", "current_compilation", "record_decision"),
+    "errors": (
+        "AotError",
+        "BackwardAutocastError",
+        "CompilerError",
+        "GraphCheckError",
+        "InvalidCompilerResultError",
+        "InvalidOptionValueError",
+        "UnknownOptionError",
+        "UnsafeGraphError",
+        "UnsupportedModeError",
+    ),
+    "protocol": (
+        "PROTOCOL_VERSION",
+        "Availability",
+        "BackendInfo",
+        "BoxedCallable",
+        "CompileReport",
+        "Compiler",
+        "Decision",
+        "Partitioner",
+    ),
+    "report": ("recent_reports", "record_reports"),
+    "safety": ("is_aot_autograd_safe_to_run",),
+    "settings": ("Settings", "parse_settings"),
+    "source": ("source_line",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(["__version__", *_HOME_OF])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    # Kept, so that the next access costs nothing.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,267 @@
+"""The only file of this package that touches PyTorch's private interfaces.
+
+What differs between torch 2.9 and 2.15 is told apart by looking for it, never by a version number. Each
+function says what it stands for, so that a reader of the other files need not know torch's internals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+if TYPE_CHECKING:
+    from torch import fx
+
+__all__ = ["pytree"]
+
+REQUIRED = (
+    ("torch._functorch.aot_autograd", "aot_module_simplified"),
+    ("torch._functorch.config", "patch"),
+    ("torch._functorch.config", "force_non_lazy_backward_lowering"),
+    ("torch._dynamo.utils", "counters"),
+    ("torch._guards", "TracingContext"),
+    ("torch._subclasses.fake_tensor", "FakeTensorMode"),
+    ("torch._C", "_DisableAutocast"),
+    ("torch._C", "_is_any_autocast_enabled"),
+    ("functorch.compile", "default_partition"),
+)
+
+
+def missing_interfaces() -> list[str]:
+    """Return the names in torch that this package needs and that this torch lacks."""
+    missing = []
+    for module, name in REQUIRED:
+        try:
+            found = hasattr(importlib.import_module(module), name)
+        except ImportError:
+            found = False
+        if not found:
+            missing.append(f"{module}.{name}")
+    return missing
+
+
+# --- compiling ---------------------------------------------------------------------------------------------
+
+# torch's config is process-global up to 2.10 and its tracer is not re-entrant across threads in any release.
+# Re-entrant, because a compiler may itself compile.
+_compile_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def compile_config() -> Iterator[None]:
+    """Hold torch's configuration as this package needs it, for one compile.
+
+    The backward is compiled with the forward: a lazy one would escape the compile's context, its report and
+    its error handling. AOTAutograd's own cache stays out of it: its key knows nothing of a backend or its
+    settings, so a hit could be another backend's result.
+    """
+    from torch._functorch import config
+
+    wanted = {
+        "force_non_lazy_backward_lowering": True,
+        "enable_autograd_cache": False,
+        "enable_remote_autograd_cache": False,
+        "force_autograd_cache": False,
+        "bundled_autograd_cache": False,
+    }
+    known = {name: value for name, value in wanted.items() if hasattr(config, name)}
+    with _compile_lock, config.patch(known):
+        yield
+
+
+def compile_with_aot_autograd(
+    gm: torch.nn.Module, example_inputs: Sequence[Any], **kwargs: Any
+) -> Callable[..., Any]:
+    """Call torch's ``aot_module_simplified``: trace, partition, hand the graphs to the compilers.
+
+    Returns a function of the flat inputs, one by one.
+    """
+    from torch._functorch.aot_autograd import aot_module_simplified
+
+    compiled: Callable[..., Any] = aot_module_simplified(gm, example_inputs, **kwargs)
+    return compiled
+
+
+def default_partition(joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+    """Save for the backward what eager autograd would save."""
+    from functorch.compile import default_partition as partition
+
+    return partition(joint, joint_inputs, **accepted(partition, kwargs))
+
+
+def inductor_partition(joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+    """Inductor's min-cut partitioner."""
+    from functorch.compile import min_cut_rematerialization_partition as partition
+
+    return partition(joint, joint_inputs, compiler="inductor", **accepted(partition, kwargs))
+
+
+def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Inductor's decomposition table, as its configuration stands now."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    table: dict[Any, Callable[..., Any]] = select_decomp_table()
+    return table
+
+
+def copy_dynamo_notes(source: fx.Node, target: fx.Node) -> None:
+    """Copy what Dynamo notes on an input node outside its ``meta``: where its value comes from."""
+    if hasattr(source, "_dynamo_source"):
+        target._dynamo_source = source._dynamo_source  # type: ignore[attr-defined]
+
+
+def boxed_code_generator() -> Any:
+    """Return a code generator for graphs whose ``forward`` takes one list and empties it."""
+    from torch.fx.graph import _BoxedCodeGen
+
+    return _BoxedCodeGen()
+
+
+def accepted(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return those keyword arguments that ``function`` has a parameter for."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return kwargs
+    return {name: value for name, value in kwargs.items() if name in parameters}
+
+
+def is_control_flow(error: BaseException) -> bool:
+    """Tell whether an exception steers Dynamo (restart, skip) rather than reporting a fault."""
+    from torch._dynamo import exc
+
+    steering = (getattr(exc, name, None) for name in ("RestartAnalysis", "SkipFrame"))
+    return isinstance(error, tuple(kind for kind in steering if kind is not None))
+
+
+def count(outcome: str) -> None:
+    """Add one to torch's ``counters["aot_autograd"][outcome]``."""
+    from torch._dynamo.utils import counters
+
+    counters["aot_autograd"][outcome] += 1
+
+
+def raises_on_unsafe_graph() -> bool:
+    """Read torch's own switch for strictness, ``torch._dynamo.config.raise_on_unsafe_aot_autograd``."""
+    from torch._dynamo import config
+
+    return bool(getattr(config, "raise_on_unsafe_aot_autograd", False))
+
+
+def in_compiled_autograd() -> bool:
+    """Tell whether the graph at hand was made by torch's compiled autograd."""
+    module = importlib.import_module("torch._dynamo.compiled_autograd")
+    return bool(getattr(module, "in_compiled_autograd_region", False))
+
+
+# --- autocast ----------------------------------------------------------------------------------------------
+
+any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
+disabled_autocast: Callable[[], contextlib.AbstractContextManager[None]] = torch._C._DisableAutocast
+
+
+def autocast_devices() -> list[str]:
+    """Return the device types for which this torch has autocast at all."""
+    names: list[str] = torch._C._autocast_supported_devices()
+    return names
+
+
+# What a traced graph calls to enter torch.autocast(device, dtype, enabled, cache_enabled), and to leave it.
+AUTOCAST_NODES = (torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast)
+
+
+# --- fake tensors ------------------------------------------------------------------------------------------
+
+
+def is_fake(value: Any) -> bool:
+    """Tell whether a value is a tensor without storage."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(value, FakeTensor)
+
+
+def new_fake_mode() -> Any:
+    """Return a mode under which factory functions make tensors without storage."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def fake_mode_of(value: Any) -> Any:
+    """Return the mode that a fake tensor was made under."""
+    return value.fake_mode
+
+
+@contextlib.contextmanager
+def tracing_under(fake_mode: Any) -> Iterator[None]:
+    """Trace as Dynamo would, with a tracing context of our own: no guard of a finished frame is touched."""
+    from torch._guards import TracingContext, tracing
+
+    with tracing(TracingContext(fake_mode)):
+        yield
+
+
+def fake_tensor_limits() -> tuple[type[Exception], ...]:
+    """Return what fake tensors raise for an operation whose output depends on data."""
+    from torch._subclasses import fake_tensor
+
+    names = ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedFakeTensorException")
+    found = (getattr(fake_tensor, name, None) for name in names)
+    return tuple(kind for kind in found if kind is not None)
+
+
+def expression(value: Any) -> Any:
+    """Return the sympy expression of a symbolic number."""
+    return value.node.expr
+
+
+def is_operator(target: Any) -> bool:
+    """Tell whether a node's target is an operator of the dispatcher."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def hint(value: Any) -> int | None:
+    """Return the number that a (symbolic) int stood for when it was traced, or None if it stood for none."""
+    if isinstance(value, int):
+        return value
+    node = getattr(value, "node", None)
+    found = getattr(node, "hint", None)
+    return found if isinstance(found, int) else None
+
+
+# --- debugging ---------------------------------------------------------------------------------------------
+
+
+def compile_id() -> str | None:
+    """Return Dynamo's id of the frame being compiled, such as ``"0/1"``, or None outside Dynamo."""
+    from torch._guards import CompileContext
+
+    current = CompileContext.current_compile_id()
+    return None if current is None else str(current)
+
+
+def debug_directory() -> str:
+    """Return the directory to which ``TORCH_COMPILE_DEBUG=1`` writes."""
+    from torch._dynamo.utils import get_debug_dir
+
+    directory: str = get_debug_dir()
+    return directory
+
+
+def trace_artifact(name: str, payload: Callable[[], str]) -> None:
+    """Put JSON text into the structured trace of ``TORCH_TRACE``, where this torch has one."""
+    try:
+        from torch._logging import trace_structured
+    except ImportError:
+        return
+    trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": name, "encoding": "json"},
+        payload_fn=payload,
+    )

@@ -1,0 +1,252 @@
+"""One backward graph per autocast state that ``.backward()`` is called under.
+
+The forward has run by then, so a variant must live on what that forward saved. It can: which values autograd
+saves is settled by the forward alone, and the autocast state only changes what the backward does with them.
+
+::
+
+    trace 1, ambient autocast off          joint ── partition ──> forward, backward
+                                                        └─ interface: names of saved values
+    first .backward() under another state  joint' ─ cut along the same interface ──> backward'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from aot_core import _compat
+from aot_core.autocast import AUTOCAST_OFF, AutocastState, autocast_state
+from aot_core.boxed_calls import boxed
+from aot_core.errors import BackwardAutocastError
+
+if TYPE_CHECKING:
+    from aot_core.protocol import BoxedCallable
+
+__all__ = ["AbstractInputs", "BackwardVariants", "PartitionInterface", "cut_along"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PartitionInterface:
+    """What passes from a forward graph to its backward graph.
+
+    Args:
+        saved: Names of the joint graph's nodes that the forward returns after its own outputs.
+        backward_inputs: Names of the backward graph's inputs, in order.
+    """
+
+    saved: tuple[str, ...]
+    backward_inputs: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, forward: fx.GraphModule, backward: fx.GraphModule, *, num_fwd_outputs: int
+    ) -> PartitionInterface:
+        """Read the interface off a partition."""
+        returned = forward.graph.output_node().args[0]
+        return cls(
+            tuple(node.name for node in returned[num_fwd_outputs:]),  # type: ignore[index, union-attr]
+            tuple(node.name for node in backward.graph.nodes if node.op == "placeholder"),
+        )
+
+
+class BackwardVariants:
+    """A boxed backward that looks at the autocast state of each call.
+
+    Args:
+        base: Backward traced with autocast off.
+        compile_variant: Makes the backward for another state; raises `BackwardAutocastError` if it can't.
+    """
+
+    def __init__(
+        self, base: BoxedCallable, compile_variant: Callable[[AutocastState], BoxedCallable]
+    ) -> None:
+        self._variants = {AUTOCAST_OFF: base}
+        self._compile_variant = compile_variant
+
+    def as_boxed(self) -> BoxedCallable:
+        """Return the function to give to AOTAutograd."""
+        base, variants = self._variants[AUTOCAST_OFF], self._variants
+
+        def backward(args: list[Any]) -> Any:
+            if not _compat.any_autocast_enabled():
+                return base(args)
+            state = autocast_state()
+            # The graph holds its casts already: run under autocast, they would be made twice.
+            with _compat.disabled_autocast():
+                if state not in variants:
+                    variants[state] = self._compile_variant(state)
+                return variants[state](args)
+
+        return boxed(backward)
+
+
+class AbstractInputs:
+    """What a graph's inputs look like, without the inputs: enough to trace it again, nothing kept alive.
+
+    Args:
+        gm: The graph; placeholders that carry a fake tensor tell symbolic sizes.
+        example_inputs: Its inputs.
+
+    Attributes:
+        obstacle: Why these inputs can't be described, or None.
+    """
+
+    def __init__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+        placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        self.obstacle: str | None = None
+        self._fake_mode: Any = None
+        self._inputs: list[Any] = []
+        storages: set[int] = set()
+        for node, value in zip(placeholders, example_inputs, strict=True):
+            known = node.meta.get("example_value", node.meta.get("val"))
+            if _compat.is_fake(known):
+                self._fake_mode = _compat.fake_mode_of(known)
+            if isinstance(value, torch.Tensor):
+                self._note_obstacle(node.name, value, storages)
+                self._inputs.append(_TensorDescription.of(value, known))
+            else:
+                self._inputs.append(known if isinstance(known, torch.SymInt) else value)
+
+    def _note_obstacle(self, name: str, value: torch.Tensor, storages: set[int]) -> None:
+        if value.layout is not torch.strided or not (
+            type(value) in (torch.Tensor, torch.nn.Parameter) or _compat.is_fake(value)
+        ):
+            self.obstacle = f"input {name!r} is a {type(value).__name__} of layout {value.layout}"
+            return
+        storage = value.untyped_storage()._cdata
+        if storage in storages:
+            self.obstacle = f"input {name!r} shares memory with another input"
+        storages.add(storage)
+
+    def materialize(self) -> tuple[Any, list[Any]]:
+        """Return a fake mode and inputs made under it."""
+        mode = self._fake_mode if self._fake_mode is not None else _compat.new_fake_mode()
+        with mode:
+            return mode, [x.fake() if isinstance(x, _TensorDescription) else x for x in self._inputs]
+
+
+@dataclasses.dataclass(frozen=True)
+class _TensorDescription:
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    is_leaf: bool
+
+    @classmethod
+    def of(cls, value: torch.Tensor, known: Any) -> _TensorDescription:
+        # Dynamo ran the graph on its fake tensors; where that changed their metadata, they describe the input
+        # after the call, and only the example itself can be trusted.
+        shaped = value
+        if _compat.is_fake(known) and [_compat.hint(n) for n in (*known.size(), *known.stride())] == [
+            _compat.hint(n) for n in (*value.size(), *value.stride())
+        ]:
+            shaped = known
+        return cls(
+            tuple(shaped.size()),
+            tuple(shaped.stride()),
+            value.dtype,
+            value.device,
+            value.requires_grad,
+            value.is_leaf,
+        )
+
+    def fake(self) -> torch.Tensor:
+        tensor = torch.empty_strided(
+            self.size, self.stride, dtype=self.dtype, device=self.device, requires_grad=self.requires_grad
+        )
+        return tensor if self.is_leaf else tensor.view_as(tensor)
+
+
+def cut_along(
+    joint: fx.GraphModule, interface: PartitionInterface, *, num_fwd_outputs: int
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Partition a joint graph so that forward and backward meet at a given interface.
+
+    What the backward needs beyond the interface is computed anew from it, except random values.
+
+    Args:
+        joint: Joint graph whose forward part has the same node names as the one that gave the interface.
+        interface: Where to cut.
+        num_fwd_outputs: How many leading outputs belong to the forward.
+
+    Raises:
+        BackwardAutocastError: the backward needs a value that the interface does not lead to.
+    """
+    nodes = {node.name: node for node in joint.graph.nodes}
+    missing = [name for name in (*interface.saved, *interface.backward_inputs) if name not in nodes]
+    if missing:
+        raise BackwardAutocastError(
+            f"The backward can't be traced again: the value {missing[0]!r} that the forward saved does not occur in "
+            "the new trace. Call .backward() under the autocast state in which it was first called."
+        )
+    outputs = list(joint.graph.output_node().args[0])  # type: ignore[arg-type]
+    descriptions = list(joint.graph.output_node().meta.get("desc", [None] * len(outputs)))
+    inputs = [node for node in joint.graph.nodes if node.op == "placeholder"]
+    primals = [node for node in inputs if not node.name.startswith("tangents")]
+    saved = [nodes[name] for name in interface.saved]
+    returned = outputs[:num_fwd_outputs] + saved
+    forward = _extract(joint, primals, returned, descriptions[:num_fwd_outputs] + [None] * len(saved))
+    backward = _extract(
+        joint,
+        [nodes[name] for name in interface.backward_inputs],
+        outputs[num_fwd_outputs:],
+        descriptions[num_fwd_outputs:],
+        drawn_before=_ancestors(returned),
+    )
+    return forward, backward
+
+
+def _extract(
+    joint: fx.GraphModule,
+    inputs: list[fx.Node],
+    outputs: list[Any],
+    descriptions: list[Any],
+    *,
+    drawn_before: Collection[fx.Node] = (),
+) -> fx.GraphModule:
+    """Return the part of a graph that leads from ``inputs``, which may stand anywhere in it, to ``outputs``.
+
+    Random values among ``drawn_before`` must come in as inputs: they can't be drawn again.
+    """
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+    needed = _ancestors(outputs, stop=set(inputs))
+    for node in joint.graph.nodes:
+        if node not in needed or node in copies:
+            continue
+        if node.op == "placeholder":
+            raise BackwardAutocastError(
+                f"The backward under this autocast state needs {node.name!r}, which the forward did not save. "
+                "Call .backward() under the autocast state in which it was first called."
+            )
+        if node in drawn_before and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise BackwardAutocastError(
+                f"The backward under this autocast state would draw the random values of {node.name!r} anew. "
+                "Call .backward() under the autocast state in which it was first called."
+            )
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    result = graph.output([copies[x] if isinstance(x, fx.Node) else x for x in outputs])
+    result.meta["desc"] = descriptions
+    return fx.GraphModule(joint, graph)
+
+
+def _ancestors(outputs: Sequence[Any], *, stop: Collection[fx.Node] = ()) -> set[fx.Node]:
+    found: set[fx.Node] = set()
+    pending = [x for x in outputs if isinstance(x, fx.Node)]
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            if node not in stop:
+                pending.extend(node.all_input_nodes)
+    return found
