@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -96,7 +97,12 @@ def siblings(requirements: Iterable[Requirement]) -> dict[str, set[str]]:
 
 def foreign(requirements: Iterable[Requirement]) -> list[str]:
     """Return the requirements that are not packages of this repository."""
-    return [str(each) for each in requirements if canonicalize_name(each.name) not in PACKAGES]
+    others = [each for each in requirements if canonicalize_name(each.name) not in PACKAGES]
+    for each in others:
+        # Whoever owns this name in an index is not us.
+        if each.name.startswith("aot-"):
+            raise ValueError(f"{each} is required, but there is no folder packages/{each.name}")
+    return [str(each) for each in others]
 
 
 def tools(group: str) -> tuple[str, ...]:
@@ -130,7 +136,9 @@ def install_wheels(
     # pip would keep an installed wheel of the same version, however old its contents.
     install(session, "--no-deps", "--force-reinstall", *wheels.values(), line=line)
     # Given by path, a package is never looked up in an index, whoever else requires it.
-    ours = [wheel + (f"[{','.join(sorted(extras[name]))}]" if extras[name] else "") for name, wheel in wheels.items()]
+    ours = [
+        f"{wheels[name]}[{','.join(wanted)}]" if wanted else wheels[name] for name, wanted in extras.items()
+    ]
     install(session, *ours, *foreign(requirements), line=line)
 
 
@@ -157,7 +165,8 @@ def run_tests(
     # From here no source tree can be imported by accident.
     session.chdir(session.create_tmp())
     session.env.setdefault("OMP_NUM_THREADS", "1")
-    session.run("python", "-c", f"import {package.module} as m; assert 'site-packages' in m.__file__, m.__file__")
+    origin = f"import {package.module} as m; assert 'site-packages' in m.__file__, m.__file__"
+    session.run("python", "-c", origin)
     config = ("-c", str(package.folder / "pyproject.toml"), "--rootdir", str(package.folder))
     # 5 is "no tests collected": not every package has a sweep.
     success = [0] if marker.startswith("not ") else [0, 5]
@@ -179,7 +188,7 @@ def types(session: nox.Session) -> None:
     packages = chosen(session)
     requirements = [each for package in PACKAGES.values() for each in (*package.runtime, *package.test)]
     install(session, *tools("types"), *foreign(requirements))
-    session.env["MYPYPATH"] = ":".join(str(package.folder / "src") for package in PACKAGES.values())
+    session.env["MYPYPATH"] = os.pathsep.join(str(package.folder / "src") for package in PACKAGES.values())
     session.run("mypy", *(f"--package={package.module}" for package in packages))
 
 
@@ -236,11 +245,12 @@ def build(session: nox.Session) -> None:
             continue
         for old in dist.glob("*"):
             old.unlink()
-        session.run("python", "-m", "build", "--no-isolation", "--outdir", str(dist), str(package.folder), silent=True)
+        command = ("python", "-m", "build", "--no-isolation", "--outdir", str(dist), str(package.folder))
+        session.run(*command, silent=True)
         with session.chdir(package.folder):
             version = session.run("hatchling", "version", silent=True).strip()
         if not package.wheel.name.startswith(f"{package.module}-{version}-"):
-            session.error(f"{package.name}: hatchling says version {version}, the wheel is {package.wheel.name}")
+            session.error(f"{package.name}: hatchling says {version}, the wheel is {package.wheel.name}")
         stamp.write_text(fingerprint)
         session.log(f"{package.name}: built {package.wheel.name}")
 

@@ -1,6 +1,6 @@
 """Which dotted names a Python file reaches, followed through its imports and aliases.
 
-For example these three lines, with ``roots={"torch"}``, reach ``torch``, ``torch._C`` and ``torch.fx._compat.x``::
+For example these lines, with ``roots={"torch"}``, reach ``torch``, ``torch._C`` and ``torch.fx._compat.x``::
 
     import torch as t
     t._C
@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-_MODULE_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_MODULE_PATH = re.compile(r"\A[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
 _LOOKUPS = {"getattr", "hasattr", "setattr", "delattr"}
 
 
@@ -26,7 +26,7 @@ class Use(NamedTuple):
 
 
 def is_private(name: str) -> bool:
-    """Tell whether a part of a dotted name starts with an underscore. ``__version__`` and the like are public."""
+    """Tell whether a part of a dotted name starts with an underscore; ``__version__`` and the like don't count."""
     return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
 
 
@@ -81,8 +81,7 @@ def _reached(node: ast.AST, aliases: dict[str, str], docstrings: set[int]) -> It
             if owner:
                 yield f"{owner}.{node.args[1].value}"
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-        if _MODULE_PATH.fullmatch(node.value):
-            yield node.value
+        yield from _MODULE_PATH.findall(node.value)
 
 
 def _resolve(node: ast.AST, aliases: dict[str, str]) -> str | None:

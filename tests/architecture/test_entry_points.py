@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 
 import pytest
+
 from repository import PACKAGES
 
 DECLARED = [
@@ -26,7 +27,9 @@ def test_no_name_is_declared_by_two_packages():
 
 
 @pytest.mark.parametrize(
-    ("package", "name", "reference"), DECLARED, ids=[f"{package.name}-{name}" for package, name, _ in DECLARED]
+    ("package", "name", "reference"),
+    DECLARED,
+    ids=[f"{package.name}-{name}" for package, name, _ in DECLARED],
 )
 def test_info_agrees_with_the_entry_point(package, name, reference):
     module, _, attribute = reference.partition(":")

@@ -7,6 +7,7 @@ import re
 import pytest
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
 from repository import MODULES, NAMES, PACKAGES, ROOT, load_toml
 
 each_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from dotted_names import is_private, uses
 from packaging.utils import canonicalize_name
+
+from dotted_names import is_private, uses
 from repository import MODULES, NAMES, PACKAGES, ROOT
 
 BREAKS_THE_RULE = [

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from repository import PACKAGES
 
 # Notes every attempt, so that an import inside try/except is seen even where torch is not installed.

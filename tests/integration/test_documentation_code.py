@@ -1,4 +1,4 @@
-"""Every ``python`` block of the READMEs and of docs/ runs; the blocks of one page run in order, as one program.
+"""Every ``python`` block of READMEs and docs/ runs; the blocks of one page run in order, as one program.
 
 A block under the comment ``<!-- no-run: reason -->`` is only compiled. Indented blocks (in a list, in an
 admonition) count too.
@@ -76,7 +76,9 @@ def test_code_runs(page, tmp_path):
     assert process.returncode == 0, f"{page}\n{process.stdout}{process.stderr}"
 
 
-@pytest.mark.parametrize("page", sorted(set(PAGES) - set(WITH_CODE)), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", sorted(set(PAGES) - set(WITH_CODE)), ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_code_that_is_not_run_compiles(page):
     for block in blocks(page.read_text(encoding="utf-8")):
         compile(block.code, f"{page.name}:{block.line}", "exec")
@@ -105,7 +107,7 @@ def test_a_broken_page_fails(tmp_path):
     page.write_text("\n\n```python\nraise LookupError('here')\n```\n")
     process = run_page(page, tmp_path)
     assert process.returncode == 1
-    assert 'line 4, in <module>' in process.stderr
+    assert "line 4, in <module>" in process.stderr
 
 
 def test_unrun_code_must_still_compile(tmp_path):
