@@ -60,7 +60,8 @@ def compile_config() -> Iterator[None]:
 
     The backward is compiled with the forward: a lazy one would escape the compile's context, its report and
     its error handling. AOTAutograd's own cache stays out of it: its key knows nothing of a backend or its
-    settings, so a hit could be another backend's result.
+    settings, so a hit could be another backend's result. No saved activation is donated to the backward: that
+    would forbid ``retain_graph=True``, of which nothing is known when the backward is compiled.
     """
     from torch._functorch import config
 
@@ -70,15 +71,14 @@ def compile_config() -> Iterator[None]:
         "enable_remote_autograd_cache": False,
         "force_autograd_cache": False,
         "bundled_autograd_cache": False,
+        "donated_buffer": False,
     }
     known = {name: value for name, value in wanted.items() if hasattr(config, name)}
     with _compile_lock, config.patch(known):
         yield
 
 
-def compile_with_aot_autograd(
-    gm: torch.nn.Module, example_inputs: Sequence[Any], **kwargs: Any
-) -> Callable[..., Any]:
+def compile_with_aot_autograd(gm: Any, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
     """Call torch's ``aot_module_simplified``: trace, partition, hand the graphs to the compilers.
 
     Returns a function of the flat inputs, one by one.
@@ -89,18 +89,24 @@ def compile_with_aot_autograd(
     return compiled
 
 
-def default_partition(joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+def default_partition(
+    joint: fx.GraphModule, joint_inputs: Any, /, *, num_fwd_outputs: int, **kwargs: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Save for the backward what eager autograd would save."""
-    from functorch.compile import default_partition as partition
+    partition = importlib.import_module("functorch.compile").default_partition
+    kwargs = accepted(partition, {"num_fwd_outputs": num_fwd_outputs, **kwargs})
+    parts: tuple[fx.GraphModule, fx.GraphModule] = partition(joint, joint_inputs, **kwargs)
+    return parts
 
-    return partition(joint, joint_inputs, **accepted(partition, kwargs))
 
-
-def inductor_partition(joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+def inductor_partition(
+    joint: fx.GraphModule, joint_inputs: Any, /, *, num_fwd_outputs: int, **kwargs: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Inductor's min-cut partitioner."""
-    from functorch.compile import min_cut_rematerialization_partition as partition
-
-    return partition(joint, joint_inputs, compiler="inductor", **accepted(partition, kwargs))
+    partition = importlib.import_module("functorch.compile").min_cut_rematerialization_partition
+    kwargs = accepted(partition, {"compiler": "inductor", "num_fwd_outputs": num_fwd_outputs, **kwargs})
+    parts: tuple[fx.GraphModule, fx.GraphModule] = partition(joint, joint_inputs, **kwargs)
+    return parts
 
 
 def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
@@ -114,7 +120,7 @@ def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
 def copy_dynamo_notes(source: fx.Node, target: fx.Node) -> None:
     """Copy what Dynamo notes on an input node outside its ``meta``: where its value comes from."""
     if hasattr(source, "_dynamo_source"):
-        target._dynamo_source = source._dynamo_source  # type: ignore[attr-defined]
+        target._dynamo_source = source._dynamo_source
 
 
 def boxed_code_generator() -> Any:
@@ -130,6 +136,12 @@ def accepted(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, 
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return kwargs
     return {name: value for name, value in kwargs.items() if name in parameters}
+
+
+def keep_dynamo_out(function: Callable[..., Any], *, reason: str) -> Callable[..., Any]:
+    """Return a function that Dynamo neither traces nor looks into, wherever it is called."""
+    kept_out: Callable[..., Any] = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
+    return kept_out
 
 
 def is_control_flow(error: BaseException) -> bool:
@@ -256,9 +268,8 @@ def debug_directory() -> str:
 
 def trace_artifact(name: str, payload: Callable[[], str]) -> None:
     """Put JSON text into the structured trace of ``TORCH_TRACE``, where this torch has one."""
-    try:
-        from torch._logging import trace_structured
-    except ImportError:
+    trace_structured = getattr(importlib.import_module("torch._logging"), "trace_structured", None)
+    if trace_structured is None:
         return
     trace_structured(
         "artifact",

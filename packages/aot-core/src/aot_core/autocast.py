@@ -28,6 +28,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
+from aot_core.graph_copy import copy_graph
 
 __all__ = [
     "AUTOCAST_OFF",
@@ -93,28 +94,20 @@ def with_forward_autocast(
 
     The given graph is not touched, and returned itself when there is nothing to write into it.
     """
+    switches: list[tuple[str, torch.dtype | None, bool]]
     switches = [(device, dtype, True) for device, dtype in forward if (device, dtype) not in ambient]
     switches += [(device, None, False) for device, _ in ambient if device not in dict(forward)]
     if not switches:
         return gm
-    graph = fx.Graph()
-    renamed: dict[fx.Node, fx.Node] = {}
-    result = graph.graph_copy(gm.graph, renamed)
-    for node, copy in renamed.items():
-        _compat.copy_dynamo_notes(node, copy)
-    enter, leave = _compat.AUTOCAST_NODES
-    body = next((node for node in graph.nodes if node.op != "placeholder"), None)
-    with graph.inserting_before(body) if body is not None else contextlib.nullcontext():
-        entered = [graph.call_function(enter, (*switch, None)) for switch in switches]
-    for switch in reversed(entered):
-        graph.call_function(leave, (switch,))
-    output = graph.output(result)
-    output.meta = dict(next(iter(reversed(gm.graph.nodes))).meta)
-    copied = fx.GraphModule(gm, graph)
-    copied.meta = dict(gm.meta)
-    for name, value in gm.__dict__.items():  # Dynamo's notes on the graph, such as the sources of parameters
-        copied.__dict__.setdefault(name, value)
-    return copied
+
+    def enter_and_leave(graph: fx.Graph, first: fx.Node | None) -> None:
+        enter, leave = _compat.AUTOCAST_NODES
+        with graph.inserting_before(first) if first is not None else contextlib.nullcontext():
+            entered = [graph.call_function(enter, (*switch, None)) for switch in switches]
+        for switch in reversed(entered):
+            graph.call_function(leave, (switch,))
+
+    return copy_graph(gm, around=enter_and_leave)
 
 
 def _autocast_nesting() -> int:

@@ -20,13 +20,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 
 from aot_core import _compat
 from aot_core.autocast import autocast_state
 from aot_core.compilation import Compilation
 from aot_core.errors import UnsafeGraphError, UnsupportedModeError
-from aot_core.nested_inputs import FlatGraph, has_nested_inputs
+from aot_core.nested_inputs import FlatInputs, has_nested_inputs
 from aot_core.protocol import CompileReport
 from aot_core.report import publish
 from aot_core.runtime import ContextFactory, RuntimeContext
@@ -86,10 +85,11 @@ class Backend:
 
     def __setattr__(self, field: str, value: Any) -> None:
         # torch's registry writes the tags of an entry point, always empty, on whatever it loads. Accepted,
-        # since torch insists, and without effect, since the declared ones keep debug backends out of its list.
+        # since torch insists; without effect, since the declared ones keep debug backends out of its list.
         if field != "_tags":
             raise AttributeError(
-                f"Backend {self.name!r} is read-only: can't set {field!r}. Make another with aot_autograd(...)."
+                f"Backend {self.name!r} is read-only: can't set {field!r}. "
+                "Make another with aot_autograd(...)."
             )
 
     def __getattr__(self, field: str) -> Any:
@@ -133,18 +133,18 @@ class Backend:
         # The counters and the report close together, whatever happens in between.
         with _accounted(compilation), compilation.entered(), _compat.compile_config():
             if self._fall_back(gm, example_inputs, compilation):
-                return torch.compiler.disable(gm.forward, reason="this graph runs as it is")
+                return _compat.keep_dynamo_out(gm.forward, reason="this graph runs as it is")
             stages = Stages(self._tools, compilation, autocast_state())
             if has_nested_inputs(example_inputs):
-                flat = FlatGraph(gm, example_inputs)
-                compiled = flat.accept_nested(stages.run(flat, flat.leaves(example_inputs)))
+                flat = FlatInputs(gm, example_inputs)
+                compiled = flat.nest(stages.run(flat.gm, flat.leaves))
             else:
                 compiled = stages.run(gm, example_inputs)
-            return torch.compiler.disable(compiled, reason="a compiled graph is not traced")
+            return _compat.keep_dynamo_out(compiled, reason="a compiled graph is not traced")
 
     def _new_compilation(
         self, mode: str | None, options: Mapping[str, Any] | None, num_inputs: int
-    ) -> Compilation[Settings]:
+    ) -> Compilation:
         if mode not in (None, "default", *self.modes):
             legal = ", ".join(repr(legal) for legal in ("default", *self.modes))
             raise UnsupportedModeError(f"Backend {self.name!r} has no mode {mode!r}; its modes are: {legal}.")
@@ -154,16 +154,14 @@ class Backend:
         report = CompileReport(self.name, graph, settings.to_dict(), num_inputs=num_inputs)
         return Compilation(self.name, graph, settings, None if mode == "default" else mode, report)
 
-    def _fall_back(
-        self, gm: fx.GraphModule, example_inputs: Sequence[Any], compilation: Compilation[Settings]
-    ) -> bool:
+    def _fall_back(self, gm: fx.GraphModule, example_inputs: Sequence[Any], compilation: Compilation) -> bool:
         reasons = list(find_unsafe(gm, example_inputs))
         if not reasons:
             return False
         if compilation.settings.strict or _compat.raises_on_unsafe_graph():
             raise UnsafeGraphError(
                 f"Backend {self.name!r} can't compile graph {compilation.graph}: "
-                f"{'; '.join(str(reason) for reason in reasons)}. Without strict it would run the graph as it is."
+                f"{'; '.join(map(str, reasons))}. Without strict it would run the graph as it is."
             )
         compilation.report.decisions.extend(reasons)
         compilation.report.status = "fallback"
@@ -173,7 +171,7 @@ class Backend:
 
 
 @contextlib.contextmanager
-def _accounted(compilation: Compilation[Settings]) -> Iterator[None]:
+def _accounted(compilation: Compilation) -> Iterator[None]:
     """Count the compile in torch's counters, and publish its report."""
     report = compilation.report
     _compat.count("total")

@@ -12,8 +12,9 @@ saves is settled by the forward alone, and the autocast state only changes what 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,9 +48,9 @@ class PartitionInterface:
         cls, forward: fx.GraphModule, backward: fx.GraphModule, *, num_fwd_outputs: int
     ) -> PartitionInterface:
         """Read the interface off a partition."""
-        returned = forward.graph.output_node().args[0]
+        returned: Any = forward.graph.output_node().args[0]
         return cls(
-            tuple(node.name for node in returned[num_fwd_outputs:]),  # type: ignore[index, union-attr]
+            tuple(node.name for node in returned[num_fwd_outputs:]),
             tuple(node.name for node in backward.graph.nodes if node.op == "placeholder"),
         )
 
@@ -123,11 +124,14 @@ class AbstractInputs:
             self.obstacle = f"input {name!r} shares memory with another input"
         storages.add(storage)
 
-    def materialize(self) -> tuple[Any, list[Any]]:
-        """Return a fake mode and inputs made under it."""
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[list[Any]]:
+        """Yield fake tensors of this description, inside a tracing context that goes with them."""
         mode = self._fake_mode if self._fake_mode is not None else _compat.new_fake_mode()
         with mode:
-            return mode, [x.fake() if isinstance(x, _TensorDescription) else x for x in self._inputs]
+            inputs = [x.fake() if isinstance(x, _TensorDescription) else x for x in self._inputs]
+        with _compat.tracing_under(mode):
+            yield inputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,8 +187,8 @@ def cut_along(
     missing = [name for name in (*interface.saved, *interface.backward_inputs) if name not in nodes]
     if missing:
         raise BackwardAutocastError(
-            f"The backward can't be traced again: the value {missing[0]!r} that the forward saved does not occur in "
-            "the new trace. Call .backward() under the autocast state in which it was first called."
+            f"The backward can't be traced again: the value {missing[0]!r} that the forward saved does not "
+            "occur in the new trace. Call .backward() under the autocast state in which it was first called."
         )
     outputs = list(joint.graph.output_node().args[0])  # type: ignore[arg-type]
     descriptions = list(joint.graph.output_node().meta.get("desc", [None] * len(outputs)))
@@ -226,8 +230,8 @@ def _extract(
             continue
         if node.op == "placeholder":
             raise BackwardAutocastError(
-                f"The backward under this autocast state needs {node.name!r}, which the forward did not save. "
-                "Call .backward() under the autocast state in which it was first called."
+                f"The backward under this autocast state needs {node.name!r}, which the forward did not "
+                "save. Call .backward() under the autocast state in which it was first called."
             )
         if node in drawn_before and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise BackwardAutocastError(

@@ -29,8 +29,8 @@ def ensure_boxed(compiled: Any, *, subject: str) -> BoxedCallable:
     """
     if not callable(compiled):
         raise InvalidCompilerResultError(
-            f"{subject} returned {compiled!r}, expected a callable: one that takes a list of inputs and is marked "
-            f"`_boxed_call = True`, or one that takes the inputs one by one."
+            f"{subject} returned {compiled!r}, expected a callable: one that takes a list of inputs and is "
+            f"marked `_boxed_call = True`, or one that takes the inputs one by one."
         )
     if getattr(compiled, "_boxed_call", False):
         return compiled  # type: ignore[no-any-return]

@@ -10,18 +10,15 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Iterator
-from typing import Generic, TypeVar
 
 from aot_core.protocol import CompileReport, Decision
 from aot_core.settings import Settings
 
 __all__ = ["Compilation", "current_compilation", "record_decision"]
 
-S = TypeVar("S", bound=Settings)
-
 
 @dataclasses.dataclass
-class Compilation(Generic[S]):
+class Compilation:
     """One call of a backend.
 
     Args:
@@ -36,7 +33,7 @@ class Compilation(Generic[S]):
 
     backend: str
     graph: str
-    settings: S
+    settings: Settings
     mode: str | None
     report: CompileReport
     stage: str = "trace"
@@ -51,12 +48,12 @@ class Compilation(Generic[S]):
             _current.reset(token)
 
 
-_current: contextvars.ContextVar[Compilation[Settings] | None] = contextvars.ContextVar(
+_current: contextvars.ContextVar[Compilation | None] = contextvars.ContextVar(
     "aot_core_compilation", default=None
 )
 
 
-def current_compilation() -> Compilation[Settings]:
+def current_compilation() -> Compilation:
     """Return the compile under way.
 
     Raises:

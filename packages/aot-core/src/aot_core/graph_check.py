@@ -113,9 +113,9 @@ class MetadataInterpreter(fx.Interpreter):
     def _fail(self, node: fx.Node, expected: str, got: str, whose: str) -> None:
         where = source_line(node)
         raise GraphCheckError(
-            f"{node.name} = {node.target}{f' ({where})' if where else ''} gave {got}, {whose} promised {expected}. "
-            "A compiler that trusts the promise reads or writes the wrong memory: the fake (meta) implementation "
-            "of this operation, or a decomposition, is at fault."
+            f"{node.name} = {node.target}{f' ({where})' if where else ''} gave {got}, {whose} promised "
+            f"{expected}. A compiler that trusts the promise reads or writes the wrong memory: the fake (meta) "
+            "implementation of this operation, or a decomposition, is at fault."
         )
 
 

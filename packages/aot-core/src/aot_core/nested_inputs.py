@@ -2,29 +2,29 @@
 
 Before::
 
-    graph(inputs=[a, b], scale) -> outputs
+    def graph(inputs, scale):      # inputs = [a, b]
+        return inputs[0] * scale
 
 After::
 
-    flat_graph(a, b, scale) -> outputs
+    def graph(a, b, scale):
+        return [a, b][0] * scale
 
-AOTAutograd knows flat inputs only. Dynamo flattens by itself; compiled autograd and callers who use a backend
-without Dynamo don't.
+AOTAutograd knows flat inputs only. Dynamo flattens by itself; compiled autograd, and callers who use a
+backend without Dynamo, don't.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
+from torch import fx
 
 from aot_core._compat import pytree
+from aot_core.graph_copy import copy_graph
 
-if TYPE_CHECKING:
-    from torch import fx
-
-__all__ = ["FlatGraph", "has_nested_inputs"]
+__all__ = ["FlatInputs", "has_nested_inputs"]
 
 
 def has_nested_inputs(example_inputs: Sequence[Any]) -> bool:
@@ -32,44 +32,43 @@ def has_nested_inputs(example_inputs: Sequence[Any]) -> bool:
     return any(isinstance(x, (list, tuple, dict)) for x in example_inputs)
 
 
-class FlatGraph(torch.nn.Module):
-    """A graph over nested inputs, called with their leaves.
+class FlatInputs:
+    """A graph over nested inputs, as a graph over their leaves.
 
     Args:
-        gm: The graph.
-        example_inputs: Its inputs; only their structure is kept.
+        gm: The graph. Not changed.
+        example_inputs: Its inputs.
+
+    Attributes:
+        gm: The graph over the leaves.
+        leaves: Those of the example inputs.
     """
 
     def __init__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
-        super().__init__()
-        self.gm = gm
-        self._spec = pytree.tree_structure(tuple(example_inputs))
-        # Compiled autograd gives its tensors away in a list, to be freed as the graph goes on.
+        self.leaves, self._spec = pytree.tree_flatten(tuple(example_inputs))
         placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        # Compiled autograd gives its tensors away in a list, to be freed as the graph goes on.
         self._given_away = [i for i, node in enumerate(placeholders) if node.meta.get("steal_arg", False)]
 
-    def forward(self, *leaves: Any) -> Any:
-        return self.gm(*pytree.tree_unflatten(list(leaves), self._spec))
+        def flatten(graph: fx.Graph) -> dict[fx.Node, Any]:
+            leaves = [graph.placeholder(f"leaf_{i}") for i in range(len(self.leaves))]
+            return dict(zip(placeholders, pytree.tree_unflatten(leaves, self._spec), strict=True))
 
-    def leaves(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return the leaves of nested inputs.
+        self.gm = copy_graph(gm, inputs=flatten)
 
-        Raises:
-            TypeError: their structure is not that of the example inputs.
+    def nest(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """Turn a function of the leaves into one of the nested inputs.
+
+        It raises ``TypeError`` for inputs of another structure than the example's.
         """
-        leaves, spec = pytree.tree_flatten(tuple(inputs))
-        if spec != self._spec:
-            raise TypeError(
-                f"This graph was compiled for inputs of the structure {self._spec}, got {spec}. "
-                "Compile it again for inputs of another structure."
-            )
-        return leaves
-
-    def accept_nested(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """Turn a function of the leaves into one of the nested inputs."""
 
         def call_with_leaves(*inputs: Any) -> Any:
-            leaves = self.leaves(inputs)
+            leaves, spec = pytree.tree_flatten(inputs)
+            if spec != self._spec:
+                raise TypeError(
+                    f"This graph was compiled for inputs of the structure {self._spec}, got {spec}. "
+                    "Compile it again for inputs of another structure."
+                )
             for index in self._given_away:
                 inputs[index].clear()
             return compiled(*leaves)

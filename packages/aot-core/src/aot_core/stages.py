@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aot_core import _compat
-from aot_core.autocast import AutocastState, describe, only_autocast, with_forward_autocast
+from aot_core.autocast import AUTOCAST_OFF, AutocastState, describe, only_autocast, with_forward_autocast
 from aot_core.backward_variants import AbstractInputs, BackwardVariants, PartitionInterface, cut_along
 from aot_core.boxed_calls import boxed, ensure_boxed
 from aot_core.compilation import Compilation
@@ -29,7 +29,6 @@ from aot_core.errors import AotError, BackwardAutocastError, CompilerError, Inva
 from aot_core.graph_dump import dump_graph
 from aot_core.protocol import Decision
 from aot_core.runtime import RuntimeContext, without_autocast
-from aot_core.settings import Settings
 
 if TYPE_CHECKING:
     from torch import fx
@@ -63,29 +62,29 @@ class Stages:
         forward_autocast: State in force where the model is called.
     """
 
-    def __init__(
-        self, tools: Toolchain, compilation: Compilation[Settings], forward_autocast: AutocastState
-    ) -> None:
+    def __init__(self, tools: Toolchain, compilation: Compilation, forward_autocast: AutocastState) -> None:
         self._tools = tools
         self._compilation = compilation
         self._forward_autocast = forward_autocast
         self._decompositions = _evaluate(tools.decompositions)
         self._interface: PartitionInterface | None = None
 
-    def run(self, gm: torch.nn.Module, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def run(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph over flat inputs, and return a function of these inputs, one by one."""
-        retrace = _Retrace(gm, example_inputs)
+        abstract_inputs = AbstractInputs(gm, example_inputs)
 
         def backward(graph: fx.GraphModule, inputs: Sequence[Any]) -> BoxedCallable:
             base = self._compile("backward", self._tools.bw_compiler, graph, inputs)
-            variants = BackwardVariants(base, lambda state: self._compile_variant(retrace, state))
+            variants = BackwardVariants(base, lambda state: self._compile_variant(gm, abstract_inputs, state))
             # Autograd calls it, perhaps inside a frame that Dynamo is looking at.
-            kept_out = torch.compiler.disable(variants.as_boxed(), reason="a compiled backward is not traced")
+            kept_out = _compat.keep_dynamo_out(
+                variants.as_boxed(), reason="a compiled backward is not traced"
+            )
             return self._in_context(boxed(kept_out))
 
-        with only_autocast(()):
+        with only_autocast(AUTOCAST_OFF):
             return self._aot_autograd(
-                _with_autocast(gm, self._forward_autocast, ambient=()),
+                with_forward_autocast(gm, self._forward_autocast, ambient=AUTOCAST_OFF),
                 example_inputs,
                 fw_compiler=lambda graph, inputs: self._in_context(
                     without_autocast(self._compile("forward", self._tools.fw_compiler, graph, inputs))
@@ -101,7 +100,7 @@ class Stages:
             )
 
     def _aot_autograd(
-        self, gm: torch.nn.Module, example_inputs: Sequence[Any], **stages: Any
+        self, gm: fx.GraphModule, example_inputs: Sequence[Any], **stages: Any
     ) -> Callable[..., Any]:
         # AOTAutograd keeps the table and may add to it.
         table = None if self._decompositions is None else dict(self._decompositions)
@@ -115,33 +114,37 @@ class Stages:
         self, stage: str, compiler: Compiler, graph: fx.GraphModule, inputs: Sequence[Any]
     ) -> BoxedCallable:
         with self._stage(stage, graph):
-            compile_graph = torch.compiler.disable(compiler, reason="a compiler is not traced")
+            compile_graph = _compat.keep_dynamo_out(compiler, reason="a compiler is not traced")
             return ensure_boxed(compile_graph(graph, inputs), subject=self._name_compiler(stage))
 
     def _partition(
         self, joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **kwargs: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         with self._stage("joint", joint):
-            partition = torch.compiler.disable(self._tools.partition_fn, reason="a partitioner is not traced")
+            partition = _compat.keep_dynamo_out(
+                self._tools.partition_fn, reason="a partitioner is not traced"
+            )
             kwargs = _compat.accepted(self._tools.partition_fn, kwargs)
             parts = partition(joint, joint_inputs, num_fwd_outputs=num_fwd_outputs, **kwargs)
             if not (isinstance(parts, tuple) and len(parts) == 2):
                 raise InvalidCompilerResultError(
-                    f"{self._name_compiler('joint')} returned {type(parts).__name__}, expected a forward and a "
-                    "backward GraphModule."
+                    f"{self._name_compiler('joint')} returned {type(parts).__name__}, expected a forward and "
+                    "a backward GraphModule."
                 )
             forward, backward = parts
             self._interface = PartitionInterface.of(forward, backward, num_fwd_outputs=num_fwd_outputs)
             return forward, backward
 
-    def _compile_variant(self, retrace: _Retrace, state: AutocastState) -> BoxedCallable:
+    def _compile_variant(
+        self, gm: fx.GraphModule, abstract_inputs: AbstractInputs, state: AutocastState
+    ) -> BoxedCallable:
         """Compile the backward once more, for ``.backward()`` under another autocast state."""
-        interface = self._interface
-        if retrace.obstacle is not None or interface is None:
+        compilation, interface = self._compilation, self._interface
+        if abstract_inputs.obstacle is not None or interface is None:
             raise BackwardAutocastError(
-                f"Backend {self._compilation.backend!r} traced the backward of graph {self._compilation.graph} with "
-                f"autocast off, and .backward() was called under autocast {describe(state)}. It can't be traced "
-                f"again because {retrace.obstacle}. Call .backward() outside the autocast context."
+                f"Backend {compilation.backend!r} traced the backward of graph {compilation.graph} with "
+                f"autocast off, and .backward() was called under autocast {describe(state)}. It can't be traced again "
+                f"because {abstract_inputs.obstacle}. Call .backward() outside the autocast context."
             )
         found: list[BoxedCallable] = []
 
@@ -151,15 +154,15 @@ class Stages:
             return found[0]
 
         with (
-            self._compilation.entered(),
+            compilation.entered(),
             _compat.compile_config(),
             torch.inference_mode(False),
             torch.enable_grad(),
             only_autocast(state),
-            retrace.inputs() as inputs,
+            abstract_inputs.traced() as inputs,
         ):
             self._aot_autograd(
-                _with_autocast(retrace.gm, self._forward_autocast, ambient=state),
+                with_forward_autocast(gm, self._forward_autocast, ambient=state),
                 inputs,
                 fw_compiler=lambda graph, inputs: boxed(_never_called),
                 bw_compiler=backward,
@@ -167,10 +170,10 @@ class Stages:
                     joint, interface, num_fwd_outputs=num_fwd_outputs
                 ),
             )
-        self._compilation.report.decisions.append(
+        compilation.report.decisions.append(
             Decision(
                 stage="backward",
-                subject=f"graph {self._compilation.graph}",
+                subject=f"graph {compilation.graph}",
                 action="compile variant",
                 code="backward-autocast",
                 detail=f".backward() was called under autocast {describe(state)}",
@@ -205,33 +208,6 @@ class Stages:
     def _name_compiler(self, stage: str) -> str:
         role = "The partitioner" if stage == "joint" else f"The {stage} compiler"
         return f"{role} of backend {self._compilation.backend!r}, at graph {self._compilation.graph},"
-
-
-class _Retrace:
-    """A graph and the look of its inputs, kept for a second trace."""
-
-    def __init__(self, gm: torch.nn.Module, example_inputs: Sequence[Any]) -> None:
-        self.gm = gm
-        self._inputs: AbstractInputs | None = None
-        if isinstance(gm, torch.fx.GraphModule):
-            self._inputs = AbstractInputs(gm, example_inputs)
-
-    @property
-    def obstacle(self) -> str | None:
-        return "its inputs are nested" if self._inputs is None else self._inputs.obstacle
-
-    @contextlib.contextmanager
-    def inputs(self) -> Iterator[list[Any]]:
-        assert self._inputs is not None
-        fake_mode, inputs = self._inputs.materialize()
-        with _compat.tracing_under(fake_mode):
-            yield inputs
-
-
-def _with_autocast(gm: torch.nn.Module, forward: AutocastState, *, ambient: AutocastState) -> torch.nn.Module:
-    if isinstance(gm, torch.fx.GraphModule):
-        return with_forward_autocast(gm, forward, ambient=ambient)
-    return gm
 
 
 def _evaluate(decompositions: Decompositions | Callable[[], Decompositions] | None) -> Decompositions | None:
