@@ -102,7 +102,7 @@ def foreign(requirements: Iterable[Requirement]) -> list[str]:
         # Whoever owns this name in an index is not us.
         if each.name.startswith("aot-"):
             raise ValueError(f"{each} is required, but there is no folder packages/{each.name}")
-    return [str(each) for each in others]
+    return list(dict.fromkeys(map(str, others)))
 
 
 def tools(group: str) -> tuple[str, ...]:
