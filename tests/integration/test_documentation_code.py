@@ -2,14 +2,20 @@
 
 A block under the comment ``<!-- no-run: reason -->`` is only compiled. Indented blocks (in a list, in an
 admonition) count too.
+
+Each page is a process of its own. All are forked from a server that has imported torch, which takes longer than
+most pages do.
 """
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import os
 import re
-import subprocess
-import sys
+import runpy
 import textwrap
+import traceback
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +34,13 @@ FENCE = re.compile(
     r"^(?P=indent)(?P=fence)[ \t]*$",
     re.MULTILINE | re.DOTALL,
 )
+
+
+START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+PROCESSES = multiprocessing.get_context(START)
+if START == "forkserver":
+    PROCESSES.set_forkserver_preload(["torch._dynamo"])
+TIME_LIMIT = 240  # seconds; a page that hangs is ended
 
 
 class Block(NamedTuple):
@@ -55,16 +68,35 @@ def program(page_blocks: list[Block]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a page's code in a process and a folder of its own."""
+def run_page(page: Path, folder: Path) -> tuple[int | None, str]:
+    """Run a page's code in a process and a folder of its own; return its exit code and what it printed."""
     found = blocks(page.read_text(encoding="utf-8"))
     for block in found:
         compile(block.code, f"{page.name}:{block.line}", "exec")
     script = folder / f"{page.stem}.py"
     script.write_text(program(found), encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, script.name], cwd=folder, capture_output=True, text=True, timeout=240
-    )
+    output = folder / "output.txt"
+    process = PROCESSES.Process(target=run_script, args=(script, output))
+    process.start()
+    process.join(TIME_LIMIT)
+    process.kill()
+    process.join()
+    return process.exitcode, output.read_text(encoding="utf-8")
+
+
+def run_script(script: Path, output: Path) -> None:
+    """Run a file as a program. This is what the page's process does."""
+    os.chdir(script.parent)
+    with (
+        output.open("w", encoding="utf-8") as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+    ):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except Exception:
+            traceback.print_exc()
+            raise SystemExit(1) from None
 
 
 WITH_CODE = [page for page in PAGES if any(block.reason is None for block in blocks(page.read_text("utf-8")))]
@@ -72,8 +104,8 @@ WITH_CODE = [page for page in PAGES if any(block.reason is None for block in blo
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_runs(page, tmp_path):
-    process = run_page(page, tmp_path)
-    assert process.returncode == 0, f"{page}\n{process.stdout}{process.stderr}"
+    code, output = run_page(page, tmp_path)
+    assert code == 0, f"{page} ended with {code}\n{output}"
 
 
 @pytest.mark.parametrize(
@@ -99,15 +131,16 @@ def test_blocks_are_found_joined_and_left_out(tmp_path):
     )
     assert [block.reason for block in blocks(page.read_text())] == [None, "needs a GPU", None, None]
     assert [block.line for block in blocks(page.read_text())] == [3, 7, 12, 18]
-    assert run_page(page, tmp_path).returncode == 5
+    assert run_page(page, tmp_path)[0] == 5
 
 
 def test_a_broken_page_fails(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("\n\n```python\nraise LookupError('here')\n```\n")
-    process = run_page(page, tmp_path)
-    assert process.returncode == 1
-    assert "line 4, in <module>" in process.stderr
+    code, output = run_page(page, tmp_path)
+    assert code == 1
+    assert "line 4, in <module>" in output
+    assert "LookupError: here" in output
 
 
 def test_unrun_code_must_still_compile(tmp_path):
