@@ -50,7 +50,7 @@ def test_files(package):
 def test_readme_has_install_line_and_a_use(package):
     readme = (package.folder / "README.md").read_text(encoding="utf-8")
     assert readme.startswith(f"# {package.name}\n")
-    assert re.search(rf'^python -m pip install "?{package.name}(\[\w+\])?"?$', readme, re.MULTILINE)
+    assert re.search(rf'^(python -m )?pip install "?{package.name}(\[\w+\])?"?$', readme, re.MULTILINE)
     assert "```python\n" in readme
 
 
