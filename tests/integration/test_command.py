@@ -55,8 +55,16 @@ def comparison():
 
 @pytest.mark.parametrize("workload", ["digits-conv", "text-gpt"])
 @pytest.mark.parametrize("backend", ON_CPU)
-def test_real_models_train_like_eager(comparison, workload, backend):
-    eager, ours = comparison[workload, "eager"], comparison[workload, backend]
-    assert ours["status"] == "trained", ours["traceback"]
-    assert ours["losses"] == pytest.approx(eager["losses"], rel=1e-3)
-    assert (ours["graphs"] > 0, ours["fallbacks"]) == (True, 0), ours["fallback_reasons"]
+def test_real_models_are_compiled_and_train(comparison, workload, backend):
+    found = comparison[workload, backend]
+    assert found["status"] == "trained", found["traceback"]
+    assert found["graphs"] > 0
+    assert found["fallbacks"] == 0, found["fallback_reasons"]
+    # text-gpt has dropout. A backend may draw other masks than eager, as eager does with another seed.
+    assert found["verdict"] in ("follows", "within spread")
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_losses_are_those_of_eager(comparison, backend):
+    eager = comparison["digits-conv", "eager"]["losses"]
+    assert comparison["digits-conv", backend]["losses"] == pytest.approx(eager, rel=1e-4)
