@@ -52,12 +52,15 @@ class Package:
     def module(self) -> str:
         return self.name.replace("-", "_")
 
-    @property
-    def runtime(self) -> list[Requirement]:
-        return [Requirement(text) for text in self.pyproject["project"].get("dependencies", [])]
+    def runtime(self, extras: Iterable[str] = ()) -> list[Requirement]:
+        """Return what it needs at run time, with some of its extras."""
+        project = self.pyproject["project"]
+        optional = project.get("optional-dependencies", {})
+        texts = [*project.get("dependencies", []), *(text for extra in extras for text in optional[extra])]
+        return [Requirement(text) for text in texts]
 
-    @property
     def test(self) -> list[Requirement]:
+        """Return what its tests need besides."""
         return [Requirement(text) for text in nox.project.dependency_groups(self.pyproject, "test")]
 
     @property
@@ -66,11 +69,12 @@ class Package:
         return wheel
 
     def fingerprint(self) -> str:
-        """Return a hash of all files that a build could read."""
+        """Return a hash of all files that a build could read: none of the caches that tools leave there."""
         digest = hashlib.sha256()
         for path in sorted(self.folder.rglob("*")):
             relative = path.relative_to(self.folder)
-            if path.is_file() and relative.parts[0] != "dist" and "__pycache__" not in relative.parts:
+            made = any(part in ("dist", "__pycache__") or part.startswith(".") for part in relative.parts)
+            if path.is_file() and not made:
                 digest.update(f"{relative.as_posix()}\0{path.stat().st_size}\0".encode())
                 digest.update(path.read_bytes())
         return digest.hexdigest()
@@ -91,7 +95,7 @@ def siblings(requirements: Iterable[Requirement]) -> dict[str, set[str]]:
         name = canonicalize_name(requirement.name)
         if name in PACKAGES and not (name in found and requirement.extras <= found[name]):
             found.setdefault(name, set()).update(requirement.extras)
-            queue += PACKAGES[name].runtime
+            queue += PACKAGES[name].runtime(requirement.extras)
     return found
 
 
@@ -146,8 +150,8 @@ def install_on_newest_torch(session: nox.Session, requirements: Iterable[Require
     """Install like `install_wheels`, with a torch that may be newer than our wheels allow."""
     requirements = list(requirements)
     names = siblings(requirements)
-    for name in names:
-        requirements += [each for each in PACKAGES[name].runtime if each.name != "torch"]
+    for name, extras in names.items():
+        requirements += [each for each in PACKAGES[name].runtime(extras) if each.name != "torch"]
     wheels = (str(PACKAGES[name].wheel) for name in names)
     install(session, "--upgrade", "torch", *foreign(requirements), line="newest")
     install(session, "--no-deps", "--force-reinstall", *wheels, line="newest")
@@ -157,7 +161,7 @@ def run_tests(
     session: nox.Session, package: Package, line: str, marker: str = "not sweep and not gpu"
 ) -> None:
     """Run a package's tests against its wheel, in an environment that holds only what it declares."""
-    requirements = [Requirement(package.name), *package.test]
+    requirements = [Requirement(package.name), *package.test()]
     if line == "newest":
         install_on_newest_torch(session, requirements)
     else:
@@ -186,7 +190,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check types with mypy, strictly. `-- aot-core` checks one package."""
     packages = chosen(session)
-    requirements = [each for package in PACKAGES.values() for each in (*package.runtime, *package.test)]
+    requirements = [each for package in PACKAGES.values() for each in (*package.runtime(), *package.test())]
     install(session, *tools("types"), *foreign(requirements))
     session.env["MYPYPATH"] = os.pathsep.join(str(package.folder / "src") for package in PACKAGES.values())
     session.run("mypy", *(f"--package={package.module}" for package in packages))
@@ -308,7 +312,7 @@ def add_opt_in_sessions() -> None:
 def supports(package: Package, line: str) -> bool:
     """Tell whether the requirements of a package and its siblings on torch allow a line."""
     reached = [PACKAGES[name] for name in siblings([Requirement(package.name)])]
-    wanted = [each for one in reached for each in one.runtime if each.name == "torch"]
+    wanted = [each for one in reached for each in one.runtime() if each.name == "torch"]
     return line == "newest" or all(each.specifier.contains(line) for each in wanted)
 
 
