@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from aot_core.protocol import Partitioner as Partitioner
     from aot_core.report import recent_reports as recent_reports
     from aot_core.report import record_reports as record_reports
-    from aot_core.safety import is_aot_autograd_safe_to_run as is_aot_autograd_safe_to_run
+    from aot_core.safety import (
+        is_aot_autograd_safe_to_run as is_aot_autograd_safe_to_run,
+    )
     from aot_core.settings import Settings as Settings
     from aot_core.settings import parse_settings as parse_settings
     from aot_core.source import source_line as source_line

@@ -71,11 +71,27 @@ def compile_config() -> Iterator[None]:
         "enable_remote_autograd_cache": False,
         "force_autograd_cache": False,
         "bundled_autograd_cache": False,
-        "donated_buffer": False,
     }
     known = {name: value for name, value in wanted.items() if hasattr(config, name)}
-    with _compile_lock, config.patch(known):
+    with _compile_lock, config.patch(known), _nothing_donated():
         yield
+
+
+@contextlib.contextmanager
+def _nothing_donated() -> Iterator[None]:
+    # The switch config.donated_buffer is read at compile time and again at run time, where "none were looked
+    # for" counts as "some were found" (torch 2.10 to 2.13). So they are looked for, and none is found.
+    module = importlib.import_module("torch._functorch._aot_autograd.graph_compile")
+    name = "collect_bw_donated_buffer_idxs"
+    collect = getattr(module, name, None)
+    if collect is None:
+        yield
+        return
+    setattr(module, name, lambda *args, **kwargs: [])
+    try:
+        yield
+    finally:
+        setattr(module, name, collect)
 
 
 def compile_with_aot_autograd(gm: Any, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:

@@ -20,7 +20,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-
 from aot_core import _compat
 from aot_core.autocast import autocast_state
 from aot_core.compilation import Compilation
@@ -62,7 +61,6 @@ class Backend:
     settings_type: type[Settings]
     modes: tuple[str, ...]
     _tools: Toolchain
-    _tags: tuple[str, ...]
 
     def __init__(
         self,
@@ -83,19 +81,21 @@ class Backend:
         }
         self.__dict__.update(fields)
 
+    # No __getattr__ here: Dynamo's frame evaluator looks for attributes on a backend, and a Python function
+    # that answered would be one more frame to evaluate, without end.
     def __setattr__(self, field: str, value: Any) -> None:
-        # torch's registry writes the tags of an entry point, always empty, on whatever it loads. Accepted,
-        # since torch insists; without effect, since the declared ones keep debug backends out of its list.
         if field != "_tags":
             raise AttributeError(
                 f"Backend {self.name!r} is read-only: can't set {field!r}. "
                 "Make another with aot_autograd(...)."
             )
 
-    def __getattr__(self, field: str) -> Any:
-        if field == "_tags":
-            return self.tags
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {field!r}")
+    @property
+    def _tags(self) -> tuple[str, ...]:
+        # What torch's registry reads, and writes on whatever it loads, always empty for an entry point. The
+        # write is accepted, since torch insists; without effect, since the declared tags keep debug backends
+        # out of torch's list.
+        return self.tags
 
     @property
     def backend_ctx_ctor(self) -> ContextFactory:

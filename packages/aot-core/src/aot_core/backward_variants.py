@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,36 +23,11 @@ from torch import fx
 from aot_core import _compat
 from aot_core.autocast import AUTOCAST_OFF, AutocastState, autocast_state
 from aot_core.boxed_calls import boxed
-from aot_core.errors import BackwardAutocastError
 
 if TYPE_CHECKING:
     from aot_core.protocol import BoxedCallable
 
-__all__ = ["AbstractInputs", "BackwardVariants", "PartitionInterface", "cut_along"]
-
-
-@dataclasses.dataclass(frozen=True)
-class PartitionInterface:
-    """What passes from a forward graph to its backward graph.
-
-    Args:
-        saved: Names of the joint graph's nodes that the forward returns after its own outputs.
-        backward_inputs: Names of the backward graph's inputs, in order.
-    """
-
-    saved: tuple[str, ...]
-    backward_inputs: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls, forward: fx.GraphModule, backward: fx.GraphModule, *, num_fwd_outputs: int
-    ) -> PartitionInterface:
-        """Read the interface off a partition."""
-        returned: Any = forward.graph.output_node().args[0]
-        return cls(
-            tuple(node.name for node in returned[num_fwd_outputs:]),
-            tuple(node.name for node in backward.graph.nodes if node.op == "placeholder"),
-        )
+__all__ = ["AbstractInputs", "BackwardVariants"]
 
 
 class BackwardVariants:
@@ -166,91 +141,3 @@ class _TensorDescription:
             self.size, self.stride, dtype=self.dtype, device=self.device, requires_grad=self.requires_grad
         )
         return tensor if self.is_leaf else tensor.view_as(tensor)
-
-
-def cut_along(
-    joint: fx.GraphModule, interface: PartitionInterface, *, num_fwd_outputs: int
-) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Partition a joint graph so that forward and backward meet at a given interface.
-
-    What the backward needs beyond the interface is computed anew from it, except random values.
-
-    Args:
-        joint: Joint graph whose forward part has the same node names as the one that gave the interface.
-        interface: Where to cut.
-        num_fwd_outputs: How many leading outputs belong to the forward.
-
-    Raises:
-        BackwardAutocastError: the backward needs a value that the interface does not lead to.
-    """
-    nodes = {node.name: node for node in joint.graph.nodes}
-    missing = [name for name in (*interface.saved, *interface.backward_inputs) if name not in nodes]
-    if missing:
-        raise BackwardAutocastError(
-            f"The backward can't be traced again: the value {missing[0]!r} that the forward saved does not "
-            "occur in the new trace. Call .backward() under the autocast state in which it was first called."
-        )
-    outputs = list(joint.graph.output_node().args[0])  # type: ignore[arg-type]
-    descriptions = list(joint.graph.output_node().meta.get("desc", [None] * len(outputs)))
-    inputs = [node for node in joint.graph.nodes if node.op == "placeholder"]
-    primals = [node for node in inputs if not node.name.startswith("tangents")]
-    saved = [nodes[name] for name in interface.saved]
-    returned = outputs[:num_fwd_outputs] + saved
-    forward = _extract(joint, primals, returned, descriptions[:num_fwd_outputs] + [None] * len(saved))
-    backward = _extract(
-        joint,
-        [nodes[name] for name in interface.backward_inputs],
-        outputs[num_fwd_outputs:],
-        descriptions[num_fwd_outputs:],
-        drawn_before=_ancestors(returned),
-    )
-    return forward, backward
-
-
-def _extract(
-    joint: fx.GraphModule,
-    inputs: list[fx.Node],
-    outputs: list[Any],
-    descriptions: list[Any],
-    *,
-    drawn_before: Collection[fx.Node] = (),
-) -> fx.GraphModule:
-    """Return the part of a graph that leads from ``inputs``, which may stand anywhere in it, to ``outputs``.
-
-    Random values among ``drawn_before`` must come in as inputs: they can't be drawn again.
-    """
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    for node in inputs:
-        copies[node] = graph.placeholder(node.name)
-        copies[node].meta = dict(node.meta)
-    needed = _ancestors(outputs, stop=set(inputs))
-    for node in joint.graph.nodes:
-        if node not in needed or node in copies:
-            continue
-        if node.op == "placeholder":
-            raise BackwardAutocastError(
-                f"The backward under this autocast state needs {node.name!r}, which the forward did not "
-                "save. Call .backward() under the autocast state in which it was first called."
-            )
-        if node in drawn_before and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise BackwardAutocastError(
-                f"The backward under this autocast state would draw the random values of {node.name!r} anew. "
-                "Call .backward() under the autocast state in which it was first called."
-            )
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-    result = graph.output([copies[x] if isinstance(x, fx.Node) else x for x in outputs])
-    result.meta["desc"] = descriptions
-    return fx.GraphModule(joint, graph)
-
-
-def _ancestors(outputs: Sequence[Any], *, stop: Collection[fx.Node] = ()) -> set[fx.Node]:
-    found: set[fx.Node] = set()
-    pending = [x for x in outputs if isinstance(x, fx.Node)]
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            if node not in stop:
-                pending.extend(node.all_input_nodes)
-    return found

@@ -114,8 +114,8 @@ class MetadataInterpreter(fx.Interpreter):
         where = source_line(node)
         raise GraphCheckError(
             f"{node.name} = {node.target}{f' ({where})' if where else ''} gave {got}, {whose} promised "
-            f"{expected}. A compiler that trusts the promise reads or writes the wrong memory: the fake (meta) "
-            "implementation of this operation, or a decomposition, is at fault."
+            f"{expected}. A compiler that trusts the promise reads or writes the wrong memory: the fake "
+            "(meta) implementation of this operation, or a decomposition, is at fault."
         )
 
 
@@ -137,11 +137,12 @@ class CrossrefInterpreter(MetadataInterpreter):
         mode = _compat.new_fake_mode()
 
         def fake(value: Any) -> Any:
-            return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+            return mode.from_tensor(value.detach()) if isinstance(value, torch.Tensor) else value
 
+        args, kwargs = pytree.tree_map(fake, (args, kwargs))
         try:
             with mode:
-                return node.target(*pytree.tree_map(fake, args), **pytree.tree_map(fake, kwargs))  # type: ignore[operator]
+                return node.target(*args, **kwargs)  # type: ignore[operator]
         except _compat.fake_tensor_limits():
             return None  # the output's size depends on data: there is no promise to compare with
 

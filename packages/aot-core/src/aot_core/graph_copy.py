@@ -40,6 +40,8 @@ def copy_graph(
     output.meta = dict(gm.graph.output_node().meta)
     copied = fx.GraphModule(gm, graph)
     copied.meta = dict(gm.meta)
-    for name, value in gm.__dict__.items():  # Dynamo's notes on the graph, such as the sources of parameters
-        copied.__dict__.setdefault(name, value)
+    if inputs is None:
+        # Dynamo's notes on the graph, such as the sources of parameters. They count on its placeholders.
+        for name, value in gm.__dict__.items():
+            copied.__dict__.setdefault(name, value)
     return copied

@@ -21,12 +21,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aot_core import _compat
-from aot_core.autocast import AUTOCAST_OFF, AutocastState, describe, only_autocast, with_forward_autocast
-from aot_core.backward_variants import AbstractInputs, BackwardVariants, PartitionInterface, cut_along
+from aot_core.autocast import (
+    AUTOCAST_OFF,
+    AutocastState,
+    describe,
+    only_autocast,
+    with_forward_autocast,
+)
+from aot_core.backward_variants import AbstractInputs, BackwardVariants
 from aot_core.boxed_calls import boxed, ensure_boxed
 from aot_core.compilation import Compilation
-from aot_core.errors import AotError, BackwardAutocastError, CompilerError, InvalidCompilerResultError
+from aot_core.errors import (
+    AotError,
+    BackwardAutocastError,
+    CompilerError,
+    InvalidCompilerResultError,
+)
 from aot_core.graph_dump import dump_graph
+from aot_core.partition_replay import PartitionInterface, cut_along
 from aot_core.protocol import Decision
 from aot_core.runtime import RuntimeContext, without_autocast
 
@@ -140,11 +152,12 @@ class Stages:
     ) -> BoxedCallable:
         """Compile the backward once more, for ``.backward()`` under another autocast state."""
         compilation, interface = self._compilation, self._interface
-        if abstract_inputs.obstacle is not None or interface is None:
+        assert interface is not None  # a backward comes out of a partition
+        if abstract_inputs.obstacle is not None:
             raise BackwardAutocastError(
                 f"Backend {compilation.backend!r} traced the backward of graph {compilation.graph} with "
-                f"autocast off, and .backward() was called under autocast {describe(state)}. It can't be traced again "
-                f"because {abstract_inputs.obstacle}. Call .backward() outside the autocast context."
+                f"autocast off, and .backward() was called under autocast {describe(state)}. It can't be traced "
+                f"again because {abstract_inputs.obstacle}. Call .backward() outside the autocast context."
             )
         found: list[BoxedCallable] = []
 
