@@ -156,8 +156,8 @@ class Stages:
         if abstract_inputs.obstacle is not None:
             raise BackwardAutocastError(
                 f"Backend {compilation.backend!r} traced the backward of graph {compilation.graph} with "
-                f"autocast off, and .backward() was called under autocast {describe(state)}. It can't be traced "
-                f"again because {abstract_inputs.obstacle}. Call .backward() outside the autocast context."
+                f"autocast off, and .backward() was called under autocast {describe(state)}. It can't be "
+                f"traced again because {abstract_inputs.obstacle}. Call .backward() outside autocast."
             )
         found: list[BoxedCallable] = []
 
