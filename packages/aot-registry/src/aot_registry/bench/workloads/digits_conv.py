@@ -68,7 +68,7 @@ def build(seed: int) -> Workload:
     return Workload(
         name="digits-conv",
         model=DigitsNet(),
-        batches=[(images[rows], labels[rows]) for rows in order[:full].split(BATCH_SIZE)],
+        batches=[(images[rows], labels[rows]) for rows in order[:full].split(BATCH_SIZE)],  # type: ignore[no-untyped-call]
         loss_fn=nn.functional.cross_entropy,
         make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
     )
