@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aot_core.alias_signature import AliasGroup, AliasSignature, Member, alias_root
+from aot_core.alias_signature import AliasGroup, AliasSignature, alias_root
 from aot_core.effects import Effects, Geometry
 from aot_core.errors import UnsupportedAliasingError
 from aot_core.graph_copy import copy_graph

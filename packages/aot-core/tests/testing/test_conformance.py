@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from aot_core.debug import aot_core_eager, aot_inductor_debug
 from aot_core.testing import all_checks, parametrize_backend_checks
 
