@@ -23,10 +23,23 @@ if TYPE_CHECKING:
     from aot_core.errors import GraphCheckError as GraphCheckError
     from aot_core.errors import InvalidCompilerResultError as InvalidCompilerResultError
     from aot_core.errors import InvalidOptionValueError as InvalidOptionValueError
+    from aot_core.errors import UncopyableError as UncopyableError
     from aot_core.errors import UnknownOptionError as UnknownOptionError
     from aot_core.errors import UnsafeGraphError as UnsafeGraphError
     from aot_core.errors import UnsupportedAliasingError as UnsupportedAliasingError
     from aot_core.errors import UnsupportedModeError as UnsupportedModeError
+    from aot_core.explaining import explain as explain
+    from aot_core.explaining import explain_with as explain_with
+    from aot_core.explanation import Explanation as Explanation
+    from aot_core.explanation import GraphBreak as GraphBreak
+    from aot_core.explanation import GraphExplanation as GraphExplanation
+    from aot_core.explanation import InputExplanation as InputExplanation
+    from aot_core.explanation import MetadataChange as MetadataChange
+    from aot_core.explanation import OutputExplanation as OutputExplanation
+    from aot_core.explanation import SavedValue as SavedValue
+    from aot_core.explanation import StageExplanation as StageExplanation
+    from aot_core.explanation import Tangent as Tangent
+    from aot_core.explanation import Write as Write
     from aot_core.protocol import PROTOCOL_VERSION as PROTOCOL_VERSION
     from aot_core.protocol import Availability as Availability
     from aot_core.protocol import BackendInfo as BackendInfo
@@ -55,10 +68,24 @@ _HOMES = {
         "GraphCheckError",
         "InvalidCompilerResultError",
         "InvalidOptionValueError",
+        "UncopyableError",
         "UnknownOptionError",
         "UnsafeGraphError",
         "UnsupportedAliasingError",
         "UnsupportedModeError",
+    ),
+    "explaining": ("explain", "explain_with"),
+    "explanation": (
+        "Explanation",
+        "GraphBreak",
+        "GraphExplanation",
+        "InputExplanation",
+        "MetadataChange",
+        "OutputExplanation",
+        "SavedValue",
+        "StageExplanation",
+        "Tangent",
+        "Write",
     ),
     "protocol": (
         "PROTOCOL_VERSION",

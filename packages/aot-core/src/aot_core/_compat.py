@@ -6,10 +6,12 @@ function says what it stands for, so that a reader of the other files need not k
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import importlib
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -355,3 +357,135 @@ def trace_artifact(name: str, payload: Callable[[], str]) -> None:
         metadata_fn=lambda: {"name": name, "encoding": "json"},
         payload_fn=payload,
     )
+
+
+# --- explaining --------------------------------------------------------------------------------------------
+
+
+def with_lazy_bits(tensor: torch.Tensor, *, like: torch.Tensor) -> torch.Tensor:
+    """Return a view that is conjugated and negated on reading where another tensor is."""
+    if like.is_conj() != tensor.is_conj():
+        tensor = torch._conj(tensor)
+    if like.is_neg() != tensor.is_neg():
+        tensor = torch._neg_view(tensor)
+    return tensor
+
+
+def find_backend(name: str) -> Any:
+    """Return what ``torch.compile(backend=name)`` would call."""
+    return importlib.import_module("torch._dynamo").lookup_backend(name)
+
+
+def uncompiled(function: Any) -> Any:
+    """Return the function or module that ``torch.compile`` was given, for one that it returned."""
+    eval_frame = importlib.import_module("torch._dynamo.eval_frame")
+    if isinstance(function, eval_frame.OptimizedModule):
+        return function._orig_mod
+    innermost = eval_frame.innermost_fn(function)
+    return innermost
+
+
+def source_of_input(node: fx.Node) -> str | None:
+    """Return Dynamo's expression for the value of an input node, such as ``"L['x']"``."""
+    source = getattr(node, "_dynamo_source", None)
+    # A method up to torch 2.9, a property since.
+    name = getattr(source, "name", None)
+    name = name() if callable(name) else name
+    return name if isinstance(name, str) else None
+
+
+def fake_twin(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a fake tensor with all that a tensor has but its elements.
+
+    Twins made under one mode share memory, are views of each other, and are one tensor where the originals are.
+    """
+    twin: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
+    return twin
+
+
+class DynamoKept:
+    """What was left as it was, and what Dynamo said meanwhile; see `dynamo_kept`.
+
+    Attributes:
+        breaks: Reason and (file, line) of each graph break.
+    """
+
+    def __init__(self) -> None:
+        self.breaks: list[tuple[str, tuple[str, int] | None]] = []
+
+
+@contextlib.contextmanager
+def dynamo_kept() -> Iterator[DynamoKept]:
+    """Compile something aside: at the end, Dynamo has forgotten it.
+
+    What is compiled inside is taken out of the caches of the code that it was compiled for, which other compiled
+    functions may share; counters, graph breaks and the sizes on which Dynamo bases dynamic shapes are put back.
+    """
+    utils = importlib.import_module("torch._dynamo.utils")
+    convert_frame = importlib.import_module("torch._dynamo.convert_frame")
+    caches = _CodeCaches()
+    kept = DynamoKept()
+    counters = {name: dict(counter) for name, counter in utils.counters.items()}
+    num_breaks = len(utils.graph_break_reasons)
+    with _fresh_shape_history():
+        hook = convert_frame.register_bytecode_hook(caches.note)
+        try:
+            yield kept
+        finally:
+            hook.remove()
+            for reason in utils.graph_break_reasons[num_breaks:]:
+                frame = reason.user_stack[-1] if reason.user_stack else None
+                entry = (reason.reason, None if frame is None else (frame.filename, frame.lineno))
+                if entry not in kept.breaks:
+                    kept.breaks.append(entry)
+            del utils.graph_break_reasons[num_breaks:]
+            caches.restore()
+            utils.counters.clear()
+            for name, counter in counters.items():
+                utils.counters[name].update(counter)
+
+
+class _CodeCaches:
+    """The compiled entries of each code object that something is compiled for."""
+
+    def __init__(self) -> None:
+        self._eval_frame = importlib.import_module("torch._C._dynamo.eval_frame")
+        self._before: dict[int, tuple[Any, list[Any]]] = {}
+
+    def note(self, code: Any, transformed: Any) -> None:
+        # Called before the new entry is added.
+        if id(code) not in self._before:
+            self._before[id(code)] = (code, self._guards(code))
+
+    def restore(self) -> None:
+        guards = importlib.import_module("torch._dynamo.guards")
+        for code, before in self._before.values():
+            if not before:
+                self._eval_frame.reset_code(code)
+                continue
+            for entry in self._eval_frame._debug_get_cache_entry_list(code):
+                manager = entry.guard_manager
+                if any(manager is known for known in before):
+                    continue
+                deleted = guards.DeletedGuardManagerWrapper("made by explain()")
+                # An entry can't be taken out of the list. This one matches no call; nor, by the note that it
+                # is about an object that no frame holds, does it count against the limit of recompilations.
+                deleted.id_matched_objs = {"": weakref.ref(self._eval_frame.__class__)}
+                manager.extra_state.invalidate(manager.cache_entry, deleted)
+
+    def _guards(self, code: Any) -> list[Any]:
+        return [entry.guard_manager for entry in self._eval_frame._debug_get_cache_entry_list(code)]
+
+
+@contextlib.contextmanager
+def _fresh_shape_history() -> Iterator[None]:
+    module = importlib.import_module("torch._dynamo.pgo")
+    if not hasattr(module, "_CODE_STATE") or not hasattr(module, "CodeState"):
+        yield
+        return
+    before = module._CODE_STATE
+    module._CODE_STATE = collections.defaultdict(module.CodeState)
+    try:
+        yield
+    finally:
+        module._CODE_STATE = before

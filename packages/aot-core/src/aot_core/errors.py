@@ -11,6 +11,7 @@ __all__ = [
     "GraphCheckError",
     "InvalidCompilerResultError",
     "InvalidOptionValueError",
+    "UncopyableError",
     "UnknownOptionError",
     "UnsafeGraphError",
     "UnsupportedAliasingError",
@@ -41,6 +42,10 @@ class UnknownOptionError(AotError, TypeError):
 
 class InvalidOptionValueError(AotError, ValueError):
     """An option has a value of the wrong type, or one that is not among the legal ones."""
+
+
+class UncopyableError(AotError, TypeError):
+    """A function or an argument can't be copied, so that it can't be run without leaving traces."""
 
 
 class UnsupportedModeError(AotError, ValueError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import fx
 
-__all__ = ["source_line"]
+__all__ = ["source_frames", "source_line"]
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
@@ -19,8 +19,13 @@ def source_line(node: fx.Node) -> str | None:
 
     The innermost frame counts: it is the line that called the operation.
     """
-    frames = _FRAME.findall(node.stack_trace or "")
+    frames = source_frames(node)
     if not frames:
         return None
     file, line = frames[-1]
     return f"{os.path.basename(file)}:{line}"
+
+
+def source_frames(node: fx.Node) -> list[tuple[str, str]]:
+    """Return file and line of each frame of a node's stack trace, outermost first."""
+    return _FRAME.findall(node.stack_trace or "")
