@@ -15,10 +15,10 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.alias_signature import alias_root, storage_address
+from aot_core.alias_signature import alias_root
 from aot_core.effects import Geometry, geometry_of
 from aot_core.explanation import InputExplanation, MetadataChange, OutputExplanation, Write
-from aot_core.memory_overlap import Region, region_of, regions_overlap
+from aot_core.memory_overlap import Region, has_memory, region_of, regions_overlap, same_memory
 from aot_core.source import source_frames
 from aot_core.tensor_names import TensorNames, name_of_source
 
@@ -57,7 +57,7 @@ def explain_captured(gm: fx.GraphModule, inputs: Sequence[Any], names: TensorNam
     explained = tuple(
         dataclasses.replace(
             given,
-            writes=run.writes_to(i, [entry.name for entry in explained]),
+            writes=run.writes_to(i),
             metadata_change=run.metadata_change_of(i, inputs[i]),
         )
         if isinstance(inputs[i], torch.Tensor)
@@ -108,10 +108,10 @@ def _inputs_alone(
                 origin=names.origin_of(value),
             )
         )
-    tensors = [(i, x) for i, x in enumerate(inputs) if _has_memory(x)]
+    tensors = [(i, x) for i, x in enumerate(inputs) if has_memory(x)]
     regions = {i: region_of(x) for i, x in tensors}
     for i, tensor in tensors:
-        shared = [j for j, x in tensors if j != i and _same_memory(x, tensor)]
+        shared = [j for j, x in tensors if j != i and same_memory(x, tensor)]
         root = alias_root(tensor)
         base = None
         if root is not tensor:
@@ -133,15 +133,6 @@ def _kind_without_name(tensor: torch.Tensor, source: str, names: TensorNames) ->
         return "parameter"
     # An attribute of an object; a plain local variable was computed between graphs.
     return "captured" if "." in source else "intermediate"
-
-
-def _has_memory(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
-
-
-def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    address = storage_address(one)
-    return address != 0 and address == storage_address(other)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +164,7 @@ class _FakeRun(fx.Interpreter):
         self._twins = [
             _compat.fake_twin(mode, x) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs
         ]
-        self._before = [(geometry_of(x), region_of(x)) if _has_memory(x) else None for x in self._twins]
+        self._before = [(geometry_of(x), region_of(x)) if has_memory(x) else None for x in self._twins]
         with _compat.tracing_under(mode), mode, _WatchWrites(self):
             outputs = self.run(*self._twins)
         return outputs if isinstance(outputs, (tuple, list)) else (outputs,)
@@ -183,7 +174,7 @@ class _FakeRun(fx.Interpreter):
         self._line = user_line(n)
         value = super().run_node(n)
         for leaf in _compat.pytree.tree_leaves(value):
-            if n.op != "output" and _has_memory(leaf):
+            if n.op != "output" and has_memory(leaf):
                 self._made.setdefault(leaf.untyped_storage()._cdata, (leaf, n.name))
                 self._alive.append(leaf)
         for i, twin in enumerate(self._twins):
@@ -194,7 +185,7 @@ class _FakeRun(fx.Interpreter):
 
     def note_write(self, function: Any, tensor: torch.Tensor) -> None:
         """Note that an operator writes a tensor."""
-        if _has_memory(tensor):
+        if has_memory(tensor):
             name = str(getattr(function, "overloadpacket", function))
             self._writes.append(
                 _WriteSeen(
@@ -207,7 +198,7 @@ class _FakeRun(fx.Interpreter):
                 )
             )
 
-    def writes_to(self, position: int, names: list[str]) -> tuple[Write, ...]:
+    def writes_to(self, position: int) -> tuple[Write, ...]:
         """Return what wrote the elements of an input."""
         before = self._before[position]
         if before is None:
@@ -242,15 +233,15 @@ class _FakeRun(fx.Interpreter):
         output, name = outputs[position], names[position]
         if not isinstance(output, torch.Tensor):
             return OutputExplanation(name, "none" if output is None else "value", what(output))
-        if not _has_memory(output):
+        if not has_memory(output):
             return OutputExplanation(name, "unknown", what(output), output.requires_grad)
         storage = output.untyped_storage()._cdata
         beside = tuple(
             names[i]
             for i, other in enumerate(outputs)
-            if i != position and _has_memory(other) and other.untyped_storage()._cdata == storage
+            if i != position and has_memory(other) and other.untyped_storage()._cdata == storage
         )
-        owners = [i for i, x in enumerate(self._twins) if _has_memory(x) and x.untyped_storage()._cdata == storage]
+        owners = [i for i, x in enumerate(self._twins) if has_memory(x) and x.untyped_storage()._cdata == storage]
         kind, alias_of = "fresh", tuple(inputs[i].name for i in owners)
         itself = tuple(inputs[i].name for i in owners if self._twins[i] is output)
         if itself:
@@ -271,8 +262,10 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        # Schemas mark what x.t_() does as a write, too.
+        only_metadata = torch.Tag.inplace_view in getattr(func, "tags", ())
         # Before the call, for an operator that moves the tensor elsewhere.
-        for tensor in _compat.written_arguments(func, args, kwargs):
+        for tensor in [] if only_metadata else _compat.written_arguments(func, args, kwargs):
             self._run.note_write(func, tensor)
         return func(*args, **kwargs)
 

@@ -43,13 +43,11 @@ class Write:
         operation: Name of the operator, as in ``"aten.mul_"``.
         source: The user's source line, ``"file.py:41"``, where known.
         hidden: Autograd does not see it: it happens under ``no_grad``, or through a detached alias.
-        through: Name of another input that it goes through, if this one merely shares the memory.
     """
 
     operation: str
     source: str | None = None
     hidden: bool = False
-    through: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +249,7 @@ class Explanation:
         graphs: In the order in which they were compiled.
         breaks: Graph breaks, each once.
         results: The leaves of what the function returned.
-        written_between_graphs: Names of inputs whose elements are written by code that no graph holds.
+        written_elsewhere: Names of inputs that are written between graphs, or by a graph of which it is unknown.
     """
 
     subject: str
@@ -260,7 +258,7 @@ class Explanation:
     graphs: tuple[GraphExplanation, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
     results: tuple[OutputExplanation, ...] = ()
-    written_between_graphs: tuple[str, ...] = ()
+    written_elsewhere: tuple[str, ...] = ()
 
     @property
     def changed_inputs(self) -> tuple[str, ...]:
@@ -272,7 +270,7 @@ class Explanation:
             if given.changed and given.kind != "intermediate"
             for name in (given.name, *given.also_named)
         ]
-        return tuple(dict.fromkeys([*names, *self.written_between_graphs]))
+        return tuple(dict.fromkeys([*names, *self.written_elsewhere]))
 
     @property
     def activation_bytes(self) -> int:

@@ -86,8 +86,8 @@ def _summary(explanation: Explanation) -> list[str]:
         f"{_count(len(explanation.fallbacks), 'fallback')}",
         f"changes: {', '.join(explanation.changed_inputs) or 'nothing'}",
     ]
-    if explanation.written_between_graphs:
-        lines.append(f"of these, written between graphs: {', '.join(explanation.written_between_graphs)}")
+    if explanation.written_elsewhere:
+        lines.append(f"of these, outside the graphs below: {', '.join(explanation.written_elsewhere)}")
     if any(graph.mode == "training" for graph in explanation.graphs):
         lines.append(f"saved activations: {readable_bytes(explanation.activation_bytes)}")
     return lines
@@ -152,7 +152,6 @@ def _input_row(given: InputExplanation) -> tuple[str, ...]:
     changes = []
     for write in given.writes:
         notes = [write.operation, *([write.source] if write.source else [])]
-        notes += [f"through {write.through}"] if write.through else []
         notes += ["hidden from autograd"] if write.hidden else []
         changes.append(f"data ({', '.join(notes)})")
     if given.metadata_change is not None:

@@ -1,14 +1,17 @@
-"""Whether two views of one storage have an element in common, exactly."""
+"""Whether two tensors lie in one storage, and whether they have an element in common: exactly."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 
+from aot_core import _compat
+from aot_core.alias_signature import storage_address
 from aot_core.effects import geometry_of
 
-__all__ = ["Region", "region_of", "regions_overlap"]
+__all__ = ["Region", "has_memory", "region_of", "regions_overlap", "same_memory"]
 
 MAX_MARKED_BYTES = 1 << 28
 """Bytes that are marked one by one to compare two views with gaps. Beyond, they are taken to overlap."""
@@ -49,6 +52,19 @@ class Region:
                 return False
             expected = max(expected, stride * (size - 1) + expected)
         return True
+
+
+def has_memory(value: Any) -> bool:
+    """Tell whether a value is a tensor whose elements lie in a storage of its own, by size and strides."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
+
+
+def same_memory(one: Any, other: Any) -> bool:
+    """Tell whether two values are tensors in one storage; none without elements shares anything."""
+    if not (has_memory(one) and has_memory(other)):
+        return False
+    address = storage_address(one)
+    return address != 0 and address == storage_address(other)
 
 
 def region_of(tensor: torch.Tensor) -> Region:

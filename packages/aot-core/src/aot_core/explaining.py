@@ -1,0 +1,170 @@
+"""One call that tells what a compiled function does, and leaves everything as it was.
+
+::
+
+    explain(model, x)
+      │ 1  copies of model and arguments, sharing memory as the originals do
+      │ 2  torch.compile of the copy, under a backend that looks at each graph; one call
+      │ 3  random numbers, Dynamo's caches and counters put back
+      ▼
+    Explanation
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from aot_core import _compat
+from aot_core._compat import pytree
+from aot_core.backend import Backend
+from aot_core.captured_graph import what
+from aot_core.debug import aot_core_eager
+from aot_core.explained_backend import ExplainedBackend
+from aot_core.explanation import Explanation, GraphBreak, OutputExplanation
+from aot_core.isolated_copies import Copies, random_state_kept
+from aot_core.memory_overlap import same_memory
+from aot_core.settings import parse_settings
+from aot_core.tensor_names import TensorNames, path_name
+
+__all__ = ["explain", "explain_with"]
+
+def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
+    """Tell what a function or module does when it is compiled: to its inputs, to memory, in how many graphs.
+
+    A copy is compiled and called once, in the grad mode of the caller: training graphs come of a call that needs
+    gradients, inference graphs of one under ``no_grad``. Parameters, buffers, arguments, their gradients, the
+    state of random numbers and whatever is compiled already stay as they are, also if the function raises.
+    The copy needs as much memory as the model. Other side effects of the function, such as printing or appending
+    to a list that is neither an argument nor holds tensors, do happen.
+
+    Args:
+        function: A module, a function, a method, or what ``torch.compile`` made of one.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments, all of them: the choices of `explain` itself are those of `explain_with`.
+
+    Returns:
+        What was found; print it.
+
+    Raises:
+        UncopyableError: the function or an argument can't be copied.
+        Exception: whatever the function raises.
+    """
+    return explain_with()(function, *args, **kwargs)
+
+
+def explain_with(
+    backend: str | Backend = aot_core_eager,
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    dynamic: bool | None = None,
+) -> Callable[..., Explanation]:
+    """Return `explain` for another backend or other options: ``explain_with("aot_x")(model, x)``.
+
+    Args:
+        backend: A backend made by `aot_core.aot_autograd`, or its name; by default ``aot_core_eager``.
+        options: As for ``torch.compile``.
+        mode: As for ``torch.compile``.
+        dynamic: As for ``torch.compile``.
+
+    Raises:
+        TypeError: a backend that was not made by `aot_core.aot_autograd`.
+        UnknownOptionError, InvalidOptionValueError: see there.
+    """
+    found = _compat.find_backend(backend) if isinstance(backend, str) else backend
+    if not isinstance(found, Backend):
+        raise TypeError(
+            f"explain_with expects a backend made by aot_core.aot_autograd, or its name, got {backend!r}. "
+            "Of torch's own, explain_with('aot_core_eager') comes closest to 'aot_eager', and "
+            "explain_with('aot_inductor_debug') to 'inductor'."
+        )
+    settings = parse_settings(found.settings_type, options, backend=found.name).to_dict()
+
+    def explain_call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
+        given = _compat.uncompiled(function)
+        copies = Copies()
+        copied_args, copied_kwargs = copies.copy((args, kwargs), what="an argument")
+        copied = copies.function(given)
+        names = TensorNames()
+        names.add_call(copied, copied_args, copied_kwargs, copies.captured)
+        explained = ExplainedBackend(found, names)
+        versions = [(tensor, _version(tensor)) for tensor in names.tensors()]
+        with random_state_kept(), _compat.dynamo_kept() as dynamo:
+            compiled = torch.compile(copied, backend=explained, options=options, mode=mode, dynamic=dynamic)  # type: ignore[call-overload]
+            result = compiled(*copied_args, **copied_kwargs)
+        explanation = Explanation(
+            subject=getattr(given, "__qualname__", type(given).__name__),
+            backend=found.name,
+            settings=settings,
+            graphs=explained.explain_graphs(),
+            breaks=tuple(
+                GraphBreak(reason, None if place is None else f"{os.path.basename(place[0])}:{place[1]}")
+                for reason, place in dynamo.breaks
+            ),
+            results=_explain_results(result, explained, names),
+        )
+        written = _written_elsewhere(explanation, versions, names)
+        return dataclasses.replace(explanation, written_elsewhere=written)
+
+    return explain_call
+
+
+def _explain_results(
+    result: Any, explained: ExplainedBackend, names: TensorNames
+) -> tuple[OutputExplanation, ...]:
+    places, leaves = [], []
+    for path, leaf in pytree.tree_flatten_with_path(result)[0]:
+        places.append(path_name("result", path))
+        leaves.append(leaf)
+
+    def share(one: Any, other: Any) -> bool:
+        claimed = explained.share_memory(one, other)
+        return same_memory(one, other) if claimed is None else claimed
+
+    return tuple(
+        dataclasses.replace(
+            _explain_result(leaf, explained, names),
+            name=place,
+            shares_memory_with=tuple(
+                places[j] for j, other in enumerate(leaves) if j != i and share(leaf, other)
+            ),
+        )
+        for i, (place, leaf) in enumerate(zip(places, leaves, strict=True))
+    )
+
+
+def _explain_result(leaf: Any, explained: ExplainedBackend, names: TensorNames) -> OutputExplanation:
+    if not isinstance(leaf, torch.Tensor):
+        return OutputExplanation("", "none" if leaf is None else "value", repr(leaf))
+    if known := names.names_of(leaf):
+        return OutputExplanation("", "input", what(leaf), leaf.requires_grad, (known[0],))
+    from_graph = explained.explain_result(leaf)
+    if from_graph is not None:
+        return from_graph
+    # Made between graphs: there is nothing to tell but what can be seen.
+    owners = tuple(names.names_of(tensor)[0] for tensor in names.tensors() if same_memory(leaf, tensor))
+    kind = "alias of input" if owners else "fresh"
+    return OutputExplanation("", kind, what(leaf), leaf.requires_grad, owners)
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _written_elsewhere(
+    explanation: Explanation, versions: list[tuple[torch.Tensor, int | None]], names: TensorNames
+) -> tuple[str, ...]:
+    """Return names of tensors whose version moved, and of which no graph says that it writes their memory."""
+    told = set(explanation.changed_inputs)
+    told_tensors = [tensor for tensor in names.tensors() if not told.isdisjoint(names.names_of(tensor))]
+    return tuple(
+        name
+        for tensor, version in versions
+        if _version(tensor) != version and not any(same_memory(tensor, other) for other in told_tensors)
+        for name in names.names_of(tensor)
+    )
