@@ -24,10 +24,11 @@ from aot_core._compat import pytree
 from aot_core.backend import Backend
 from aot_core.captured_graph import what
 from aot_core.debug import aot_core_eager
+from aot_core.effects import geometry_of
 from aot_core.explained_backend import ExplainedBackend
 from aot_core.explanation import Explanation, GraphBreak, OutputExplanation
 from aot_core.isolated_copies import Copies, random_state_kept
-from aot_core.memory_overlap import same_memory
+from aot_core.memory_overlap import has_memory, same_memory
 from aot_core.settings import parse_settings
 from aot_core.tensor_names import TensorNames, path_name
 
@@ -93,7 +94,6 @@ def explain_with(
         names = TensorNames()
         names.add_call(copied, copied_args, copied_kwargs, copies.captured)
         explained = ExplainedBackend(found, names)
-        versions = [(tensor, _version(tensor)) for tensor in names.tensors()]
         with random_state_kept(), _compat.dynamo_kept() as dynamo:
             compiled = torch.compile(copied, backend=explained, options=options, mode=mode, dynamic=dynamic)  # type: ignore[call-overload]
             result = compiled(*copied_args, **copied_kwargs)
@@ -108,8 +108,10 @@ def explain_with(
             ),
             results=_explain_results(result, explained, names),
         )
-        written = _written_elsewhere(explanation, versions, names)
-        return dataclasses.replace(explanation, written_elsewhere=written)
+        elsewhere = _Elsewhere.find(explanation, copies, names)
+        return dataclasses.replace(
+            explanation, written_elsewhere=elsewhere.written, reshaped_elsewhere=elsewhere.reshaped
+        )
 
     return explain_call
 
@@ -152,19 +154,36 @@ def _explain_result(leaf: Any, explained: ExplainedBackend, names: TensorNames) 
     return OutputExplanation("", kind, what(leaf), leaf.requires_grad, owners)
 
 
-def _version(tensor: torch.Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
+@dataclasses.dataclass(frozen=True)
+class _Elsewhere:
+    """What happened to tensors without a graph that tells of it, by name."""
+
+    written: tuple[str, ...]
+    reshaped: tuple[str, ...]
+
+    @classmethod
+    def find(cls, explanation: Explanation, copies: Copies, names: TensorNames) -> _Elsewhere:
+        inputs = [given for graph in explanation.graphs for given in graph.inputs]
+        told_written = {given.name for given in inputs if given.writes}
+        told_reshaped = {given.name for given in inputs if given.metadata_change is not None}
+        written: list[str] = []
+        reshaped: list[str] = []
+        for original, copied in copies.tensors.values():
+            known = names.names_of(copied)
+            if not known or not has_memory(original):
+                continue
+            if told_reshaped.isdisjoint(known) and geometry_of(copied) != geometry_of(original):
+                reshaped += known
+            if told_written.isdisjoint(known) and _elements_differ(original, copied):
+                written += known
+        return cls(tuple(written), tuple(reshaped))
 
 
-def _written_elsewhere(
-    explanation: Explanation, versions: list[tuple[torch.Tensor, int | None]], names: TensorNames
-) -> tuple[str, ...]:
-    """Return names of tensors whose version moved, and of which no graph says that it writes their memory."""
-    told = set(explanation.changed_inputs)
-    told_tensors = [tensor for tensor in names.tensors() if not told.isdisjoint(names.names_of(tensor))]
-    return tuple(
-        name
-        for tensor, version in versions
-        if _version(tensor) != version and not any(same_memory(tensor, other) for other in told_tensors)
-        for name in names.names_of(tensor)
-    )
+def _elements_differ(original: torch.Tensor, copied: torch.Tensor) -> bool:
+    """Tell whether the elements where a tensor was are other than those of the original, bit by bit."""
+    if not original.is_inference() and copied._version == 0:
+        return False  # the common case, without a look at the elements
+    with torch.no_grad():
+        size, stride, offset = geometry_of(original)
+        now = copied.detach().as_strided(size, stride, offset)
+        return not torch.equal(*(x.detach().contiguous().view(torch.uint8) for x in (original, now)))

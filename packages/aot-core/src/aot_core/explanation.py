@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from aot_core.protocol import Decision
@@ -249,7 +250,8 @@ class Explanation:
         graphs: In the order in which they were compiled.
         breaks: Graph breaks, each once.
         results: The leaves of what the function returned.
-        written_elsewhere: Names of inputs that are written between graphs, or by a graph of which it is unknown.
+        written_elsewhere: Names of inputs whose elements change between graphs, or by a graph of which that is unknown.
+        reshaped_elsewhere: Names of inputs whose size, strides or offset change there.
     """
 
     subject: str
@@ -259,18 +261,29 @@ class Explanation:
     breaks: tuple[GraphBreak, ...] = ()
     results: tuple[OutputExplanation, ...] = ()
     written_elsewhere: tuple[str, ...] = ()
+    reshaped_elsewhere: tuple[str, ...] = ()
 
     @property
-    def changed_inputs(self) -> tuple[str, ...]:
-        """Names of the parameters, buffers and arguments whose elements or metadata change, each once."""
+    def written(self) -> tuple[str, ...]:
+        """Names of the parameters, buffers and arguments whose elements change, each once."""
+        return self._names_where(lambda given: bool(given.writes), self.written_elsewhere)
+
+    @property
+    def reshaped(self) -> tuple[str, ...]:
+        """Names of the parameters, buffers and arguments whose size, strides or offset change, each once."""
+        return self._names_where(lambda given: given.metadata_change is not None, self.reshaped_elsewhere)
+
+    def _names_where(
+        self, condition: Callable[[InputExplanation], bool], elsewhere: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        given = [given for graph in self.graphs for given in graph.inputs]
         names = [
             name
-            for graph in self.graphs
-            for given in graph.inputs
-            if given.changed and given.kind != "intermediate"
-            for name in (given.name, *given.also_named)
+            for entry in given
+            if entry.kind != "intermediate" and condition(entry)
+            for name in (entry.name, *entry.also_named)
         ]
-        return tuple(dict.fromkeys([*names, *self.written_elsewhere]))
+        return tuple(dict.fromkeys([*names, *elsewhere]))
 
     @property
     def activation_bytes(self) -> int:
@@ -285,7 +298,8 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready data: dictionaries, lists, strings, numbers, booleans and None."""
         plain: dict[str, Any] = _listed(dataclasses.asdict(self))
-        plain["changed_inputs"] = list(self.changed_inputs)
+        plain["written"] = list(self.written)
+        plain["reshaped"] = list(self.reshaped)
         plain["activation_bytes"] = self.activation_bytes
         for graph, entry in zip(self.graphs, plain["graphs"], strict=True):
             entry["activation_bytes"] = graph.activation_bytes

@@ -84,10 +84,13 @@ def _summary(explanation: Explanation) -> list[str]:
     lines = [
         f"{_count(len(explanation.graphs), 'graph')}, {_count(len(explanation.breaks), 'graph break')}, "
         f"{_count(len(explanation.fallbacks), 'fallback')}",
-        f"changes: {', '.join(explanation.changed_inputs) or 'nothing'}",
+        f"writes: {', '.join(explanation.written) or 'nothing'}",
     ]
-    if explanation.written_elsewhere:
-        lines.append(f"of these, outside the graphs below: {', '.join(explanation.written_elsewhere)}")
+    if explanation.reshaped:
+        lines.append(f"changes size, strides or offset of: {', '.join(explanation.reshaped)}")
+    elsewhere = dict.fromkeys((*explanation.written_elsewhere, *explanation.reshaped_elsewhere))
+    if elsewhere:
+        lines.append(f"of these, outside the graphs below: {', '.join(elsewhere)}")
     if any(graph.mode == "training" for graph in explanation.graphs):
         lines.append(f"saved activations: {readable_bytes(explanation.activation_bytes)}")
     return lines
