@@ -1,5 +1,6 @@
 """What a comparison looks like, on made-up numbers."""
 
+import dataclasses
 import io
 import json
 
@@ -90,6 +91,14 @@ def test_a_curve_that_differs_is_marked_and_explained():
     assert "nan*" in text
     assert "* Leaves eager's loss curve farther than eager itself does" in text
     assert "a gradient may be wrong" in text
+
+
+def test_small_and_unknown_memory():
+    assert "a step and 1.5 KiB at its peak." in render_plain(
+        make(dataclasses.replace(EAGER, peak_bytes=1536))
+    )
+    unknown = dataclasses.replace(EAGER, peak_bytes=None, peak_ratio=None)
+    assert "1x is eager's 12.5 ms a step. Spread" in render_plain(make(unknown))
 
 
 def test_nothing_to_explain():

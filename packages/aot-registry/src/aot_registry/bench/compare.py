@@ -202,6 +202,7 @@ def _tolerance(losses: Sequence[float]) -> float:
 
 def _summary(error: Exception, limit: int = 240) -> str:
     """Return the start of a message on one line: torch's run over dozens."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = f"{type(error).__name__}: {' '.join(lines[:2])}"
+    # What Dynamo appends to any message: how to see more of its own stack.
+    message = str(error).partition("\n\nSet TORCHDYNAMO_VERBOSE")[0]
+    text = f"{type(error).__name__}: {' '.join(message.split())}"
     return text if len(text) <= limit else f"{text[:limit]}…"

@@ -97,10 +97,9 @@ def notes(result: WorkloadResult) -> Iterator[str]:
     """Yield what does not fit into cells: the base of the ratios, reasons, fallbacks, deviations."""
     eager = result.contenders[0]
     if eager.step_seconds is not None:
-        memory = f" and {eager.peak_bytes / 2**20:.1f} MiB" if eager.peak_bytes is not None else ""
+        memory = f" and {_size(eager.peak_bytes)} at its peak" if eager.peak_bytes is not None else ""
         yield (
-            f"1x is eager's {eager.step_seconds * 1e3:.1f} ms a step{memory} at its peak. "
-            "Spread: quartiles over the rounds."
+            f"1x is eager's {eager.step_seconds * 1e3:.1f} ms a step{memory}. Spread: quartiles over the rounds."
         )
     for row in result.contenders:
         if row.status != "trained":
@@ -119,6 +118,10 @@ def notes(result: WorkloadResult) -> Iterator[str]:
             f"* Leaves eager's loss curve farther than eager itself does with other dropout masks and rounding "
             f"({spread}): a gradient may be wrong."
         )
+
+
+def _size(number: int) -> str:
+    return f"{number / 2**20:.1f} MiB" if number >= 2**20 else f"{number / 2**10:.1f} KiB"
 
 
 def _style(row: ContenderResult) -> str:
