@@ -12,6 +12,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import packaging
 import pytest
 
 import aot_core
@@ -84,7 +85,7 @@ def isolated_site(folder: Path) -> Iterator[FakeSite]:
     fakes, libraries = folder / "site", folder / "libraries"
     fakes.mkdir()
     libraries.mkdir()
-    for package in (aot_core, aot_registry):
+    for package in (aot_core, aot_registry, packaging):
         assert package.__file__ is not None
         (libraries / package.__name__).symlink_to(Path(package.__file__).parent, target_is_directory=True)
     standard = sysconfig.get_path("stdlib")

@@ -5,7 +5,7 @@ import sys
 import pytest
 from fake_site import GOOD_BACKEND, FakeSite
 
-from aot_registry.discovery import Declaration, declarations, discover, normalize
+from aot_registry.discovery import Declaration, declarations, discover
 
 
 def test_pairs_the_two_groups_by_name(site: FakeSite) -> None:
@@ -74,8 +74,3 @@ def test_missing_files_are_those_of_record(site: FakeSite) -> None:
     assert [package.missing_files for package in discover(check_files=True)] == [("fake_b.py",)]
     (site.folder / "fake-1.0.dist-info" / "RECORD").unlink()
     assert [package.missing_files for package in discover(check_files=True)] == [()]
-
-
-@pytest.mark.parametrize("name", ["A.B_c", "a--b-c", "a_b.C"])
-def test_normalize(name: str) -> None:
-    assert normalize(name) == "a-b-c"

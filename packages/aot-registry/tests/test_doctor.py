@@ -276,6 +276,7 @@ def test_broken_metadata(report: dict[str, Any]) -> None:
     assert "entry_points.txt of no-entry-points" in found["reason"]
     assert "`import torch` fails" in found["reason"]
     assert "pip uninstall no-entry-points" in found["remedy"]
+    assert "no_entry_points-1.0.dist-info." in found["remedy"]
     found = problem(report, "bad-info", "broken-metadata")
     assert "a str, expected a BackendInfo" in found["reason"]
 

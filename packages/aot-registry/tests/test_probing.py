@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 from fake_site import GOOD_BACKEND, FakeSite
 
-from aot_registry.discovery import declarations
+from aot_registry.discovery import Declaration, declarations
 from aot_registry.probing import Outcome, probe_all, probe_declaration
+from aot_registry.problems import Problem
 
 
 def probe_module(site: FakeSite, source: str, *, timeout: float = 60.0) -> Outcome:
@@ -113,3 +115,31 @@ def test_probe_all_reports_progress(site: FakeSite) -> None:
     outcomes = probe_all(declarations().values(), progress=lambda declaration: seen.append(declaration.name))
     assert sorted(seen) == ["one", "three", "two"]
     assert all(outcome.availability.usable for outcome in outcomes.values())
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+def test_interrupting_ends_the_probes_under_way(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.install(
+        "hanging",
+        torch={"hanging": "hanging:backend"},
+        modules={"hanging.py": "import threading\nthreading.Event().wait()"},
+    )
+    for name in ("one", "two", "three"):
+        site.install_good(name, name)
+    statuses: list[int | None] = []
+
+    def record(declaration: Declaration, stage: str, status: int | None, *_: object) -> Problem:
+        statuses.append(status)
+        return Problem("any", "any")
+
+    def interrupt(declaration: Declaration) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aot_registry.probing._explain_silence", record)
+    # The hanging one first, so that it is under way when the first answer comes.
+    ordered = sorted(declarations().values(), key=lambda declaration: declaration.name != "hanging")
+    with pytest.raises(KeyboardInterrupt):
+        probe_all(ordered, timeout=20.0, progress=interrupt)
+    # Killed, and not left to its time limit, which would be None.
+    assert statuses[-1] == -signal.SIGKILL
+    assert None not in statuses

@@ -6,6 +6,7 @@ import json
 
 import mutants
 import pytest
+
 from aot_core.testing import UnknownCheckError, capability_table
 from aot_core.testing.__main__ import main
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mutants as wrong
 import pytest
 import torch
+
 from aot_core.testing import all_checks
 
 CHECKS = {check.name: check for check in all_checks()}

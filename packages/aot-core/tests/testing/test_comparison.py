@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from aot_core.testing.compare import assert_matches
 
 EPS = torch.finfo(torch.float32).eps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from aot_core.debug import aot_core_eager, aot_inductor_debug
 from aot_core.testing import all_checks, parametrize_backend_checks
 
@@ -28,6 +29,7 @@ def test_aot_inductor_debug(check):
 
 
 # Checkpointed dropout is recomputed with another mask by torch 2.13's "eager", and not by 2.10's.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check", [check for check in all_checks() if check.name != "checkpointed_dropout"], ids=lambda c: c.name
 )

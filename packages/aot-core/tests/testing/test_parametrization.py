@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from aot_core.testing import UnknownCheckError, all_checks, parametrize_backend_checks
 from aot_core.testing.check import BackendCheck
 

@@ -7,10 +7,11 @@ import unittest
 
 import pytest
 import torch
+from torch import nn
+
 from aot_core.testing import Check
 from aot_core.testing.check import all_checks, check, verify_names
 from aot_core.testing.subject import Subject
-from torch import nn
 
 
 def a_check(body, **fields):

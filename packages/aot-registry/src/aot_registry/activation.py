@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+from aot_registry import _compat
 from aot_registry.backends import load_declaration
 from aot_registry.discovery import Declaration, declarations
 from aot_registry.errors import BrokenBackendError, OverrideConflictError, UnknownOverrideError, suggest
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 class _Stack:
     """What has been put under one name: torch's own at the bottom, the one in force on top."""
 
-    original: Any
+    original: _compat.State
     layers: list[tuple[Activation, Callable[..., Any]]] = dataclasses.field(default_factory=list)
 
 
@@ -58,8 +59,6 @@ class Activation:
 
     def undo(self) -> None:
         """Take the backends away again. Calling it twice is the same as once."""
-        from aot_registry import _compat
-
         with _lock:
             for name in self._overridden:
                 stack = _stacks.get(name)
@@ -132,8 +131,6 @@ def activate(override: Collection[str] | None = None) -> Activation:
 
 
 def _install(chosen: Mapping[str, tuple[str, Callable[..., Any]]]) -> Activation:
-    from aot_registry import _compat
-
     activation = Activation({name: backend_name for name, (backend_name, _) in chosen.items()})
     if not chosen:
         return activation

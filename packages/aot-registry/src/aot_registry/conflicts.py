@@ -51,12 +51,12 @@ def find_package_problems(package: Package, torch: str | None) -> list[Problem]:
     """
     problems = list(package.problems)
     if package.missing_files:
-        count = len(package.missing_files)
+        first, *others = package.missing_files
         problems.append(
             Problem(
                 "half-uninstalled",
-                f"{count} module{'s' if count > 1 else ''} that {package.name} installed "
-                f"{'are' if count > 1 else 'is'} gone, {package.missing_files[0]} first",
+                f"{first}{f' and {len(others)} more' if others else ''}, which {package.name} installed, "
+                f"{'are' if others else 'is'} gone",
                 f"Finish what was begun: pip uninstall {package.name}, or "
                 f"pip install --force-reinstall {package.name}.",
             )

@@ -18,13 +18,14 @@ import csv
 import dataclasses
 import importlib.metadata
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from aot_registry.problems import Problem
 
-__all__ = ["INFO_GROUP", "TARGET_GROUP", "Declaration", "Package", "declarations", "discover", "normalize"]
+__all__ = ["INFO_GROUP", "TARGET_GROUP", "Declaration", "Package", "declarations", "discover"]
 
 INFO_GROUP = "aot_backends"
 TARGET_GROUP = "torch_dynamo_backends"
@@ -92,9 +93,9 @@ def discover(*, check_files: bool = False) -> list[Package]:
     packages = []
     for distribution in importlib.metadata.distributions():
         name = _name(distribution)
-        if normalize(name) in seen:
+        if canonicalize_name(name) in seen:
             continue
-        seen.add(normalize(name))
+        seen.add(canonicalize_name(name))
         package = _read(distribution, name, check_files)
         if package is not None:
             packages.append(package)
@@ -108,11 +109,6 @@ def declarations() -> dict[str, Declaration]:
         for declaration in package.declarations:
             found.setdefault(declaration.name, declaration)
     return found
-
-
-def normalize(name: str) -> str:
-    """Return the form in which two spellings of a distribution's name are equal (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _name(distribution: importlib.metadata.Distribution) -> str:
@@ -133,7 +129,9 @@ def _read(distribution: importlib.metadata.Distribution, name: str, check_files:
     try:
         text = distribution.read_text("entry_points.txt") or ""
     except Exception as error:
-        return Package(name, "unknown", problems=(_unreadable(name, "entry_points.txt", error),))
+        return Package(
+            name, "unknown", problems=(_unreadable(distribution, name, "entry_points.txt", error),)
+        )
     if INFO_GROUP not in text and TARGET_GROUP not in text:
         return _read_stranger(distribution, name) if text else None
 
@@ -148,11 +146,11 @@ def _read(distribution: importlib.metadata.Distribution, name: str, check_files:
         version = distribution.version or "unknown"
         requires = tuple(distribution.requires or ())
     except Exception as error:
-        problems.append(_unreadable(name, "METADATA", error))
+        problems.append(_unreadable(distribution, name, "METADATA", error))
     try:
         entry_points = list(distribution.entry_points)
     except Exception as error:
-        problems.append(_unreadable(name, "entry_points.txt", error))
+        problems.append(_unreadable(distribution, name, "entry_points.txt", error))
         entry_points = []
     return Package(
         name,
@@ -169,7 +167,9 @@ def _read_stranger(distribution: importlib.metadata.Distribution, name: str) -> 
     try:
         list(distribution.entry_points)
     except Exception as error:
-        return Package(name, "unknown", problems=(_unreadable(name, "entry_points.txt", error),))
+        return Package(
+            name, "unknown", problems=(_unreadable(distribution, name, "entry_points.txt", error),)
+        )
     return None
 
 
@@ -197,7 +197,9 @@ def _missing_files(distribution: importlib.metadata.Distribution) -> tuple[str, 
         return ()
 
 
-def _unreadable(name: str, file: str, error: Exception) -> Problem:
+def _unreadable(
+    distribution: importlib.metadata.Distribution, name: str, file: str, error: Exception
+) -> Problem:
     consequence = ""
     if file == "entry_points.txt":
         # torch reads the entry points of all distributions at once, first to load device backends on import.
@@ -205,6 +207,6 @@ def _unreadable(name: str, file: str, error: Exception) -> Problem:
     return Problem(
         "broken-metadata",
         f"{file} of {name} can't be read ({type(error).__name__}: {error}){consequence}",
-        f"Reinstall it with `pip install --force-reinstall {name}`, or remove it with `pip uninstall "
-        f"{name}`.",
+        f"Install it again: pip install --force-reinstall {name}; or remove it: pip uninstall {name}. If pip "
+        f"can't, delete {getattr(distribution, '_path', 'its .dist-info folder')}.",
     )

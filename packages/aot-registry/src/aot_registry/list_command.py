@@ -24,8 +24,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """List the backends and return the exit status, 0."""
-    records = [describe(declaration) for package in discover() for declaration in package.declarations]
-    problems = [problem for package in discover() for problem in package.problems]
+    packages = discover()
+    records = [describe(declaration) for package in packages for declaration in package.declarations]
+    problems = [problem for package in packages for problem in package.problems]
     shown = [record for record in records if args.all or "debug" not in record["tags"]]
     shown.sort(key=lambda record: record["name"])
     if args.json:

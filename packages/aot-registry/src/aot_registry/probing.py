@@ -68,31 +68,7 @@ def probe_declaration(declaration: Declaration, *, timeout: float = DEFAULT_TIME
     Returns:
         The outcome; no failure of the backend raises.
     """
-    # Files rather than pipes: a grandchild that keeps a pipe open would make reading it wait for ever.
-    with tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _program(declaration, timeout)],
-            stdin=subprocess.DEVNULL,
-            stdout=answers,
-            stderr=errors,
-            start_new_session=True,
-        )
-        try:
-            status: int | None = process.wait(timeout + _GRACE)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            if process.returncode is None:
-                _kill(process)
-        stage, answer = _read_answers(_contents(answers))
-        if answer is not None:
-            return Outcome(
-                Availability(**answer["availability"]),
-                tuple(Problem(**problem) for problem in answer["problems"]),
-                answer["overrides"],
-            )
-        problem = _explain_silence(declaration, stage, status, timeout, _contents(errors))
-    return Outcome(Availability(False, problem.reason, problem.remedy), (problem,))
+    return _probe(declaration, timeout, set())
 
 
 def probe_all(
@@ -106,19 +82,51 @@ def probe_all(
     Args:
         declarations: Which ones.
         timeout: Seconds for each.
-        progress: Called, in the calling thread, after each.
+        progress: Called, in the calling thread, after each. What it raises ends all probes.
     """
+    running: set[subprocess.Popen[bytes]] = set()
     with concurrent.futures.ThreadPoolExecutor(CONCURRENT_PROBES) as pool:
-        wanted = list(declarations)
-        futures = {pool.submit(probe_declaration, one, timeout=timeout): one for one in wanted}
+        futures = {pool.submit(_probe, one, timeout, running): one for one in declarations}
         try:
             for future in concurrent.futures.as_completed(futures):
                 progress(futures[future])
         except BaseException:
+            # Ctrl-C above all. It does not reach the probes, which have sessions of their own.
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(running):
+                _kill(process)
             raise
-        outcomes = {declaration: future.result() for future, declaration in futures.items()}
-    return outcomes
+        return {declaration: future.result() for future, declaration in futures.items()}
+
+
+def _probe(declaration: Declaration, timeout: float, running: set[subprocess.Popen[bytes]]) -> Outcome:
+    # Files rather than pipes: a grandchild that keeps a pipe open would make reading it wait for ever.
+    with tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _program(declaration, timeout)],
+            stdin=subprocess.DEVNULL,
+            stdout=answers,
+            stderr=errors,
+            start_new_session=True,
+        )
+        running.add(process)
+        try:
+            status: int | None = process.wait(timeout + _GRACE)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            running.discard(process)
+            if process.returncode is None:
+                _kill(process)
+        stage, answer = _read_answers(_contents(answers))
+        if answer is not None:
+            return Outcome(
+                Availability(**answer["availability"]),
+                tuple(Problem(**problem) for problem in answer["problems"]),
+                answer["overrides"],
+            )
+        problem = _explain_silence(declaration, stage, status, timeout, _contents(errors))
+    return Outcome(Availability(False, problem.reason, problem.remedy), (problem,))
 
 
 def _program(declaration: Declaration, timeout: float) -> str:

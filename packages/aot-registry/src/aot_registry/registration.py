@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, overload
 
+from aot_registry import _compat
 from aot_registry.discovery import declarations
 from aot_registry.errors import DuplicateBackendError, InvalidBackendError, UnknownBackendError, suggest
 
@@ -33,7 +34,7 @@ class Registered:
 
     backend: Callable[..., Any]
     tags: tuple[str, ...]
-    before: Any
+    before: _compat.State
 
 
 def registered() -> Mapping[str, Registered]:
@@ -78,8 +79,6 @@ def register_backend(
     if not name:
         raise InvalidBackendError(f"A {type(fn).__name__} has no __name__. Pass name= to register_backend.")
 
-    from aot_registry import _compat
-
     with _lock:
         registry = _compat.loaded_registry()
         _check_free(name, registry)
@@ -108,8 +107,6 @@ def unregister_backend(name: str) -> None:
     Raises:
         UnknownBackendError: nothing is registered under this name.
     """
-    from aot_registry import _compat
-
     with _lock:
         if name not in _registered:
             names = sorted(_registered)
@@ -121,7 +118,7 @@ def unregister_backend(name: str) -> None:
             registry.restore(name, entry.before)
 
 
-def _check_free(name: str, registry: Any) -> None:
+def _check_free(name: str, registry: _compat.LoadedRegistry) -> None:
     if name in _registered:
         raise DuplicateBackendError(
             f"Backend {name!r} is registered already. Call unregister_backend({name!r}) first, or choose "

@@ -58,9 +58,9 @@ def test_table_and_failure(user_file, register, capsys):
 
     register(broken, "broken")
     assert bench(user_file, "--backend", "broken", "--steps", "1", "--rounds", "1") == 1
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert f"{user_file}: 3 steps" in out
-    assert "broken   failed" in out
+    assert "broken failed" in out
     assert "no code today" in out
 
 

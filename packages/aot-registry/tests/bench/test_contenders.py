@@ -32,8 +32,12 @@ def test_by_default_eager_and_all_installed(installed):
 
 
 def test_named_ones_in_their_order_each_once_and_eager_first(installed):
-    chosen = choose_contenders(["inductor", "aot_nice", "eager", "inductor"])
+    told = []
+    chosen = choose_contenders(
+        ["inductor", "aot_nice", "eager", "inductor"], advance=lambda name, count: told.append((name, count))
+    )
     assert [contender.backend for contender in chosen] == ["eager", "inductor", "aot_nice"]
+    assert told == [("aot_nice", 1)]
     assert installed == ["aot_nice"], "torch's own have no probe, and nobody else was asked for"
 
 

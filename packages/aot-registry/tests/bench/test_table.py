@@ -70,19 +70,21 @@ def test_plain_table():
     assert render_plain(make(EAGER, FAST, BROKEN, ABSENT)) == (
         "text-gpt: 2 steps (1 to warm up, 1 x 1 timed), seed 0, torch 2.13.0 on cpu, 1 thread\n"
         "\n"
-        "backend   usable  final loss  deviation  step time     spread  peak memory  compile s  graphs  fallbacks\n"
-        "--------  ------  ----------  ---------  ---------  ---------  -----------  ---------  ------  ---------\n"
-        "eager     yes         1.0000    0.0e+00      1.00x  1.00-1.00        1.00x        0.0       0          0\n"
-        "aot_fast  yes         1.2500   2.5e-01~      0.80x  0.75-0.90        0.33x        4.4       2          1\n"
-        "broken    failed           -          -          -          -            -          -       -          -\n"
-        "absent    no               -          -          -          -            -          -       -          -\n"
+        "                   final              step               peak  compile          fall-\n"
+        "backend   usable    loss  deviation   time     spread  memory        s  graphs  backs\n"
+        "--------  ------  ------  ---------  -----  ---------  ------  -------  ------  -----\n"
+        "eager     yes     1.0000    0.0e+00  1.00x  1.00-1.00   1.00x      0.0       0      0\n"
+        "aot_fast  yes     1.2500   2.5e-01~  0.80x  0.75-0.90   0.33x      4.4       2      1\n"
+        "broken    failed       -          -      -          -       -        -       -      -\n"
+        "absent    no           -          -      -          -       -        -       -      -\n"
         "\n"
-        "1x is eager's 12.5 ms a step and 3.0 MiB at its peak. Spread: quartiles over the rounds.\n"
+        "1x is eager's 12.5 ms a step and 3.0 MiB at its peak. Spread: quartiles over the\n"
+        "  rounds.\n"
         "aot_fast: [safety] fallback aten.lstm [lstm]: can't be traced\n"
         "broken: failed: RuntimeError: no [code] (after 0 steps)\n"
         "absent: not usable: libnv.so is missing. Install it.\n"
-        "~ Leaves eager's loss curve by more than 1e-04, but about as far as eager itself does with other dropout\n"
-        "  masks and rounding (3.0e-01).\n"
+        "~ Leaves eager's loss curve by more than 1e-04, but about as far as eager itself does\n"
+        "  with other dropout masks and rounding (3.0e-01).\n"
     )
 
 
@@ -102,7 +104,7 @@ def test_small_and_unknown_memory():
 
 
 def test_nothing_to_explain():
-    assert render_plain(make(EAGER, spread=None)).endswith("Spread: quartiles over the rounds.\n")
+    assert render_plain(make(EAGER, spread=None)).endswith("Spread: quartiles over the\n  rounds.\n")
 
 
 @pytest.mark.parametrize("row", [EAGER, FAST, STRANGE, BROKEN, ABSENT], ids=lambda row: row.backend)
@@ -115,16 +117,18 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_rich_on_a_terminal(monkeypatch):
+@pytest.mark.parametrize("width", [40, 140])
+def test_rich_on_a_terminal(monkeypatch, width):
     pytest.importorskip("rich", reason="the extra [cli] is not installed")
-    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     print_table(make(EAGER, FAST, BROKEN, ABSENT), terminal)
     text = terminal.getvalue()
-    for part in ("aot_fast", "2.5e-01~", "0.75-0.90", "no [code]", "[safety] fallback", "libnv.so"):
+    for part in ("aot_fast", "2.5e-01~", "0.75-0.90", "1.2500", "no [code]", "[safety] fallback", "libnv.so"):
         assert part in text
-    assert "┃" in text
+    assert "…" not in text
+    assert "────" in text
 
 
 def test_text_without_rich(monkeypatch):

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from aot_registry.bench.errors import MissingWorkloadDataError, UnknownWorkloadError
+from aot_registry.bench.errors import MissingWorkloadDataError, UnknownWorkloadError, UnusableDeviceError
 from aot_registry.bench.training import TrainingRun
 from aot_registry.bench.workloads import SHIPPED_WORKLOADS, build_workload, check_workload_name
 from aot_registry.bench.workloads.text_gpt import CharacterGPT, load_text
@@ -106,6 +106,14 @@ def test_stripped_topics(monkeypatch):
     monkeypatch.setattr(pydoc_data.topics, "topics", {"assert": "too short"})
     with pytest.raises(MissingWorkloadDataError, match="stripped to 9 characters"):
         build_workload("text-gpt", seed=0)
+
+
+@pytest.mark.parametrize("device", ["cud", "xla:7"])
+def test_unusable_device(device):
+    with pytest.raises(
+        UnusableDeviceError, match=f"Can't move workload text-gpt to device '{device}'.*Usable here: cpu"
+    ):
+        build_workload("text-gpt", seed=0, device=device)
 
 
 @pytest.mark.parametrize(("wrong", "close"), [("digit-conv", "digits-conv"), ("text_gpt", "text-gpt")])

@@ -4,7 +4,7 @@ Named in a project's top ``conftest.py``::
 
     pytest_plugins = ["aot_core.testing.pytest_plugin"]
 
-It also writes the tables as JSON where ``--capabilities FILE`` says. Works under pytest-xdist.
+It also writes the tables as JSON where ``--capabilities FILE`` says.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+import aot_registry
 from aot_registry.bench.measure import Plan
 from aot_registry.bench.workloads import SHIPPED_WORKLOADS, check_workload_name
 
@@ -105,17 +106,19 @@ def run(args: argparse.Namespace) -> int:
     from aot_registry.bench.contenders import check_backend_names, choose_contenders
 
     check_backend_names(args.backend or [])
-    contenders = choose_contenders(args.backend)
-
     from aot_registry.bench.compare import compare
     from aot_registry.bench.progress import progress_bar
     from aot_registry.bench.table import print_table
     from aot_registry.bench.workloads import build_workload
 
+    # All built before any is trained: what is missing shows at once, not after minutes.
+    workloads = [build_workload(name, seed=args.seed, device=args.device) for name in names]
+    probes = len(args.backend or aot_registry.list_backends(exclude_tags=()))
+    with progress_bar("probing backends", probes, shown=args.progress) as advance:
+        contenders = choose_contenders(args.backend, advance=advance)
+
     plan = Plan(steps=args.steps, rounds=args.rounds)
     usable = sum(contender.availability.usable for contender in contenders)
-    # Built before any is trained: what is missing shows at once, not after minutes.
-    workloads = [build_workload(name, seed=args.seed, device=args.device) for name in names]
     results = []
     for workload in workloads:
         # One step more than in the plan: that in which memory is measured.

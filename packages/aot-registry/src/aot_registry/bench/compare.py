@@ -31,7 +31,7 @@ SPREADS = 3
 """How many times as far as eager from itself a right backend may be; both are the largest of many numbers."""
 
 Advance = Callable[[str, int], None]
-"""``advance(what, steps)``: tells a progress bar what has begun, and how many steps were done before it."""
+"""``advance(what, steps)``: tells a progress bar what is going on, and how many more steps are done."""
 
 
 @dataclasses.dataclass
@@ -60,7 +60,8 @@ def compare(
 ) -> WorkloadResult:
     """Train a workload under each usable contender and compare with eager.
 
-    A contender that raises gets its row with the reason, and the others go on.
+    A contender that raises gets its row with the reason, and the others go on. Code that this process has
+    compiled before is forgotten, as by ``torch.compiler.reset()``.
 
     Args:
         workload: What to train; its model is copied for each contender.
@@ -117,7 +118,7 @@ def _take_turns(entries: list[_Entry], workload: Workload, plan: Plan, seed: int
                 if isinstance(error, AotError):
                     raise
                 raise WorkloadTrainingError(
-                    f"Workload {workload.name} fails in eager itself: {type(error).__name__}: {error}. "
+                    f"Workload {workload.name} fails in eager itself: {_summary(error).rstrip('.')}. "
                     "Train it without torch.compile first."
                 ) from error
             entry.failure = error
@@ -175,7 +176,9 @@ def _row(entry: _Entry, eager: _Entry, plan: Plan) -> ContenderResult:
         compile_seconds=(
             0.0 if entry is eager else compile_seconds(entry.warm_up_seconds, plan.warm_up, step_seconds)
         ),
-        backend_compile_seconds=sum(report.compile_seconds for report in run.reports) if reported else None,
+        backend_compile_seconds=math.fsum(report.compile_seconds for report in run.reports)
+        if reported
+        else None,
         graphs=run.graphs,
         fallbacks=len(fallbacks) if reported else None,
         fallback_reasons=tuple(dict.fromkeys(str(decision) for decision in fallbacks)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import aot_registry
 from aot_core.protocol import Availability
 from aot_registry import _compat
 from aot_registry.errors import UnknownBackendError, suggest
+from aot_registry.probing import CONCURRENT_PROBES
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,11 +70,17 @@ def check_backend_names(names: Sequence[str]) -> None:
             )
 
 
-def choose_contenders(names: Sequence[str] | None = None) -> list[Contender]:
+def choose_contenders(
+    names: Sequence[str] | None = None, *, advance: Callable[[str, int], None] = lambda what, probes: None
+) -> list[Contender]:
     """Return eager and the backends named, by default all that are installed, in that order.
 
     Probes run side by side, each in a process of its own. Torch's own backends have no probe: whether one
     is usable shows when it trains.
+
+    Args:
+        names: Names for ``torch.compile``, or ``"eager"``, which takes part in any case.
+        advance: Called with the name of a backend and 1 when its probe has answered.
 
     Raises:
         UnknownBackendError: a name is no backend's.
@@ -82,8 +88,11 @@ def choose_contenders(names: Sequence[str] | None = None) -> list[Contender]:
     installed = _installed()
     chosen = [name for name in dict.fromkeys(names or installed) if name != EAGER]
     check_backend_names(chosen)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(CONCURRENT_PROBES) as pool:
         answers = {name: pool.submit(aot_registry.probe, name) for name in chosen if name in installed}
+        for name, answer in answers.items():
+            answer.result()
+            advance(name, 1)
     usable = Availability(True)
     return [
         Contender(EAGER, usable),

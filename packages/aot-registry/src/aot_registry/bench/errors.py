@@ -7,6 +7,7 @@ from aot_core.errors import AotError
 __all__ = [
     "MissingWorkloadDataError",
     "UnknownWorkloadError",
+    "UnusableDeviceError",
     "WorkloadBuildError",
     "WorkloadContractError",
     "WorkloadFileError",
@@ -16,6 +17,10 @@ __all__ = [
 
 class UnknownWorkloadError(AotError, ValueError):
     """No workload of that name ships, and it does not read ``FILE.py:function`` either."""
+
+
+class UnusableDeviceError(AotError, ValueError):
+    """``--device`` names a device that this torch or this machine does not have."""
 
 
 class MissingWorkloadDataError(AotError, ModuleNotFoundError):

@@ -56,7 +56,7 @@ def peak_increase(action: Callable[[], None], device: torch.device) -> int | Non
         peak: int = torch.cuda.max_memory_allocated(device)
         return peak - before
     cpu = torch.profiler.ProfilerActivity.CPU
-    if device.type != "cpu" or cpu not in torch.profiler.supported_activities():
+    if device.type != "cpu" or cpu not in torch.profiler.supported_activities():  # type: ignore[no-untyped-call]
         action()
         return None
     # acc_events keeps torch from warning that events are cleared at the end of a cycle; there is only one.

@@ -5,24 +5,30 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from aot_registry.bench.result import ContenderResult, WorkloadResult
+
+if TYPE_CHECKING:
+    import rich.console
 
 __all__ = ["COLUMNS", "cells", "notes", "print_table", "render_plain", "title"]
 
 COLUMNS = (
     "backend",
     "usable",
-    "final loss",
+    "final\nloss",
     "deviation",
-    "step time",
+    "step\ntime",
     "spread",
-    "peak memory",
-    "compile s",
+    "peak\nmemory",
+    "compile\ns",
     "graphs",
-    "fallbacks",
+    "fall-\nbacks",
 )
+"""Headers, of one line or two: narrow ones let the table fit beside most prompts."""
+
+UNCUT_WIDTH = 200
 MISSING = "-"
 MARKS = {"follows": "", "within spread": "~", "differs": "*", None: ""}
 
@@ -33,37 +39,43 @@ def print_table(result: WorkloadResult, file: TextIO | None = None) -> None:
     if file.isatty():
         try:
             import rich.console
-            import rich.table
-            import rich.text
         except ImportError:
             pass
         else:
-            table = rich.table.Table(title=title(result), title_justify="left")
-            for index, column in enumerate(COLUMNS):
-                table.add_column(column, justify="left" if index < 2 else "right", no_wrap=index == 0)
-            for contender in result.contenders:
-                table.add_row(*map(rich.text.Text, cells(contender)), style=_style(contender))
-            console = rich.console.Console(file=file)
-            console.print(table)
-            for note in notes(result):
-                console.print(note, markup=False, highlight=False)
+            _print_rich(result, rich.console.Console(file=file))
             return
     file.write(render_plain(result))
 
 
 def render_plain(result: WorkloadResult) -> str:
     """Return a table and its notes as text, whose width depends on its contents alone."""
-    rows = [list(COLUMNS), *(cells(contender) for contender in result.contenders)]
+    # A header of one line stands on the lower of two.
+    headers = [column.split("\n") if "\n" in column else ["", column] for column in COLUMNS]
+    rows = [*map(list, zip(*headers, strict=True)), *(cells(contender) for contender in result.contenders)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rows.insert(1, ["-" * width for width in widths])
+    rows.insert(2, ["-" * width for width in widths])
     table = [_aligned(row, widths) for row in rows]
-    below = [
-        line
-        for note in notes(result)
-        for line in textwrap.wrap(note, max(map(len, table)), subsequent_indent="  ")
-    ]
-    lines = [title(result), "", *table, "", *below]
-    return "\n".join(lines).rstrip() + "\n"
+    width = max(map(len, table))
+    below = [line for note in notes(result) for line in textwrap.wrap(note, width, subsequent_indent="  ")]
+    return "\n".join([title(result), "", *table, "", *below]).rstrip() + "\n"
+
+
+def _print_rich(result: WorkloadResult, console: rich.console.Console) -> None:
+    import rich.box
+    import rich.console
+    import rich.table
+    import rich.text
+
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
+    for index, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if index < 2 else "right", vertical="bottom")
+    for contender in result.contenders:
+        table.add_row(*map(rich.text.Text, cells(contender)), style=_style(contender))
+    console.print(rich.text.Text(title(result)))
+    # On a terminal that is too narrow lines run over; rich would cut the figures.
+    rich.console.Console(file=console.file, width=UNCUT_WIDTH).print(table)
+    for note in notes(result):
+        console.print(rich.text.Text(note))
 
 
 def title(result: WorkloadResult) -> str:

@@ -119,7 +119,7 @@ class TrainingRun:
                 f"{self.workload.name}: loss_fn(output, target) must return a tensor with one element, got "
                 f"{got}. Reduce it, as by .mean()."
             )
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return loss.detach()
 

@@ -71,6 +71,8 @@ def _print(examination: Examination) -> None:
         print("No installed distribution declares a backend.")
     for one in examination.diagnoses:
         for problem in one.problems:
+            if problem.severity == "info" and one.status == "broken":
+                continue  # a note would only stand between the reader and what is to be mended
             _print_problem(f"{one.backend} ({one.distribution} {one.version})", problem)
     for problem in examination.problems:
         _print_problem("metadata", problem)

@@ -276,12 +276,19 @@ def activation_checkpointing(subject: Subject) -> Any:
 
 @check()
 def saved_tensor_hooks(subject: Subject) -> Any:
-    """Gradients are right when saved activations are packed and unpacked, as save_on_cpu does."""
+    """Saved activations pass the hooks that pack and unpack them, as save_on_cpu needs."""
     model = perceptron(subject)
     run = subject.compile(model)
     x = subject.randn(3, 4, grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
-        loss = run(x).square().sum()
+    packed = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        packed.append(tuple(tensor.shape))
+        return tensor.detach().clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = run(x).sum()  # saves nothing itself
+    assert packed, "no saved activation passed the hook"
     loss.backward()
     return {"input.grad": x.grad, **gradients(model)}
 

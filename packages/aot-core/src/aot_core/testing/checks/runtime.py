@@ -126,7 +126,7 @@ def _error(call: Callable[[], Any]) -> tuple[str, str]:
 
 @check()
 def inputs_released(subject: Subject) -> Any:
-    """No input, output or activation outlives the last reference of the user."""
+    """No input or output outlives the last reference of the user."""
     model = perceptron(subject)
     run = subject.compile(model)
     references: dict[str, weakref.ref[torch.Tensor]] = {}
@@ -141,29 +141,32 @@ def inputs_released(subject: Subject) -> Any:
     assert not alive, f"still alive: {', '.join(alive)}"
 
 
+class _Saved:
+    """A saved activation that can be watched."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        # With its grad_fn, an output that is saved would hold the node that holds it.
+        self.tensor = tensor.detach()
+
+
 @check()
 def activations_released(subject: Subject) -> Any:
     """What was saved for a backward that never ran is freed with the output."""
-    freed: list[bool] = []
+    saved: list[weakref.ref[_Saved]] = []
 
-    class Noted(torch.autograd.graph.saved_tensors_hooks):
-        """Marks what is saved, to see it die."""
-
-        def __init__(self) -> None:
-            super().__init__(_Saved, lambda saved: saved.tensor)
-
-    class _Saved:
-        def __init__(self, tensor: torch.Tensor) -> None:
-            self.tensor = tensor
-            weakref.finalize(self, freed.append, True)
+    def pack(tensor: torch.Tensor) -> _Saved:
+        kept = _Saved(tensor)
+        saved.append(weakref.ref(kept))
+        return kept
 
     run = subject.compile(perceptron(subject))
-    with Noted():
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor):
         out = run(subject.randn(3, 4, grad=True))
-    assert not freed, "activations were freed while the output still needed them"
+    assert saved, "no activation was saved for the backward"
     del out
     gc.collect()
-    assert freed, "activations outlive the output that they were saved for"
+    alive = sum(reference() is not None for reference in saved)
+    assert not alive, f"{alive} of {len(saved)} activations outlive the output that they were saved for"
 
 
 @check()

@@ -200,7 +200,10 @@ def while_loop(subject: Subject) -> Any:
         subject.skip("this PyTorch has no torch.while_loop")
 
     def loop(n: torch.Tensor, x: torch.Tensor) -> Any:
-        return torch.while_loop(lambda n, x: n > 0, lambda n, x: (n - 1, x * 2), (n, x))  # type: ignore[no-untyped-call]
+        def body(n: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return n - 1, x * 2
+
+        return torch.while_loop(lambda n, x: n > 0, body, (n, x))  # type: ignore[no-untyped-call]
 
     def plain(n: torch.Tensor, x: torch.Tensor) -> Any:
         while n > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from aot_registry.bench.errors import UnknownWorkloadError
+from aot_registry.bench.errors import UnknownWorkloadError, UnusableDeviceError
 from aot_registry.errors import suggest
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def build_workload(name: str, *, seed: int, device: str | None = None) -> Worklo
     Raises:
         UnknownWorkloadError: no such workload.
         MissingWorkloadDataError: its data is not installed.
+        UnusableDeviceError: there is no such device.
         WorkloadFileError, WorkloadBuildError, WorkloadContractError: see `user_file`.
     """
     check_workload_name(name)
@@ -62,12 +63,21 @@ def build_workload(name: str, *, seed: int, device: str | None = None) -> Worklo
     from aot_registry.bench.rng import isolated_rng
 
     with isolated_rng(seed):
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
         if name in SHIPPED_WORKLOADS:
             workload: Workload = importlib.import_module(SHIPPED_WORKLOADS[name]).build(seed)
-            accelerator = torch.accelerator.current_accelerator(check_available=True)
             device = device or str(accelerator or "cpu")
         else:
             from aot_registry.bench.workloads import user_file
 
             workload = user_file.build(name)
-    return workload.to(device) if device else workload
+    if device is None:
+        return workload
+    try:
+        return workload.to(device)
+    # AssertionError: a torch built without CUDA.
+    except (RuntimeError, AssertionError) as error:
+        raise UnusableDeviceError(
+            f"Can't move workload {name} to device {device!r}: {str(error).splitlines()[0].rstrip('.')}. "
+            f"Usable here: {', '.join(['cpu', *([str(accelerator)] if accelerator else [])])}."
+        ) from error

@@ -58,7 +58,7 @@ def build(seed: int) -> Workload:
     except ImportError as error:
         raise MissingWorkloadDataError(
             f"Workload 'digits-conv' trains on scikit-learn's digit images, and importing scikit-learn failed "
-            f"({error}). Run: pip install 'aot-registry[bench]'"
+            f"({error}). Run pip install 'aot-registry[bench]'."
         ) from error
     digits = load_digits()
     images = torch.from_numpy(digits.images).to(torch.float32).div(16).unsqueeze(1)
@@ -68,7 +68,7 @@ def build(seed: int) -> Workload:
     return Workload(
         name="digits-conv",
         model=DigitsNet(),
-        batches=[(images[rows], labels[rows]) for rows in order[:full].split(BATCH_SIZE)],
+        batches=[(images[rows], labels[rows]) for rows in order[:full].split(BATCH_SIZE)],  # type: ignore[no-untyped-call]
         loss_fn=nn.functional.cross_entropy,
         make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
     )

@@ -13,7 +13,9 @@ function is called without arguments, with torch's and Python's random numbers s
   tuple of positional arguments or a dictionary of keyword arguments of the model.
 - ``loss_fn(output, target)`` returns a tensor with one element.
 
-It is trained by AdamW with a learning rate of 1e-3, in the mode (``train()`` or ``eval()``) it comes in.
+Neither model nor loss may write into a batch: all contenders are given the same tensors.
+
+The model is trained by AdamW with a learning rate of 1e-3, in the mode (``train()`` or ``eval()``) it comes in.
 """
 
 from __future__ import annotations
