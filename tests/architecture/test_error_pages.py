@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 import pytest
-from aot_core.errors import AotError
 
+from aot_core.errors import AotError
 from repository import PACKAGES, ROOT
 
 PAGES = ROOT / "docs" / "errors"
