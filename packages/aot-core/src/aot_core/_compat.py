@@ -321,6 +321,11 @@ def traced_apart() -> Iterator[None]:
         yield
 
 
+def concrete(value: Any) -> Any:
+    """Return the number that a symbolic one stood for when it was traced; anything else as it is."""
+    return hint(value) if isinstance(value, torch.SymInt) else value
+
+
 # --- debugging ---------------------------------------------------------------------------------------------
 
 

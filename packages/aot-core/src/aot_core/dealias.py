@@ -23,7 +23,7 @@ from torch import fx
 from aot_core import _compat
 from aot_core.alias_signature import AliasSignature, read_signature
 from aot_core.compilation import Compilation
-from aot_core.effects import Effects, find_effects
+from aot_core.effects import Effects, find_effects, geometry_of
 from aot_core.merge import merge_aliases
 from aot_core.protocol import Decision
 
@@ -122,6 +122,7 @@ class _Variants:
 
     def add(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a variant for inputs like these and keep it."""
+        inputs = [_compat.concrete(x) for x in inputs]
         key = self._key(signature, inputs)
         with _compat.traced_apart():
             variant = self._compile(signature, inputs)
@@ -145,9 +146,7 @@ class _Variants:
 
     def _key(self, signature: AliasSignature, inputs: Sequence[Any]) -> Any:
         # A variant is compiled for numbers, not for symbols, whatever Dynamo compiled the graph for.
-        shapes = tuple(
-            (tuple(x.size()), tuple(x.stride())) if isinstance(x, torch.Tensor) else x for x in inputs
-        )
+        shapes = tuple(geometry_of(x)[:2] if isinstance(x, torch.Tensor) else x for x in inputs)
         return signature, shapes
 
     def _compile(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -70,8 +70,9 @@ class Effects:
 
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
-    """Return size, strides and storage offset of a tensor whose sizes are numbers."""
-    return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
+    """Return size, strides and storage offset of a tensor; for a symbolic number, the one it stands for."""
+    size, stride = (tuple(map(_compat.concrete, numbers)) for numbers in (tensor.size(), tensor.stride()))
+    return size, stride, _compat.concrete(tensor.storage_offset())
 
 
 def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
@@ -84,7 +85,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
     effects = Effects([InputEffect() for _ in inputs])
     mode = _compat.new_fake_mode()
     try:
-        fakes = [_fake_like(x, mode) if isinstance(x, torch.Tensor) else _number(x) for x in inputs]
+        fakes = [_fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
         before = [geometry_of(x) if _plain(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
         with _compat.tracing_under(mode), mode, watch:
@@ -138,8 +139,8 @@ def _fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
         return fake
     with mode, torch.inference_mode(tensor.is_inference()):
         fake = torch.empty_strided(
-            [_number(n) for n in tensor.size()],
-            [_number(n) for n in tensor.stride()],
+            [_compat.concrete(n) for n in tensor.size()],
+            [_compat.concrete(n) for n in tensor.stride()],
             dtype=tensor.dtype,
             device=tensor.device,
         )
@@ -163,15 +164,10 @@ def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:
 
 def _relative(changed: Geometry, tensor: torch.Tensor) -> Geometry:
     size, stride, offset = changed
-    return size, stride, offset + int(tensor.storage_offset())
+    return size, stride, offset + geometry_of(tensor)[2]
 
 
 def _plain(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
     )
-
-
-def _number(value: Any) -> Any:
-    """Return the number that a symbolic one stands for in the example."""
-    return _compat.hint(value) if isinstance(value, torch.SymInt) else value
