@@ -25,6 +25,7 @@ from aliasing.plan import plan_for
 from aliasing.pool import run_in_chunks
 from aliasing.report import kinds_table, rejections, reproducer, verdict_table
 from aliasing.run import find_case, judge, resolve
+from aliasing.shrink import shrink
 
 OURS = "aot_core.debug:aot_core_eager"
 STOCK = ("aot_eager", "inductor")
@@ -39,6 +40,8 @@ def main() -> int:
     if options.only is not None:
         return _show(options, backends, options.only)
 
+    for spec in backends.values():
+        resolve(spec)  # A name that doesn't exist should fail here, and not once per program.
     started = time.monotonic()
     records = _run_all(options, backends)
     seconds = time.monotonic() - started
@@ -70,6 +73,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write a record of each program")
     parser.add_argument("--show-failures", type=int, default=3, metavar="K", help="of each backend (default 3)")
     parser.add_argument("--only", type=int, metavar="INDEX", help="run one program and show its code")
+    parser.add_argument("--shrink", action="store_true", help="make the programs shown as small as they go")
     parser.add_argument("--chunk", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.torch_stock:
@@ -139,7 +143,11 @@ def _print_failure(options: argparse.Namespace, record: dict[str, Any], name: st
     print("# " + ", ".join(f"{part}: {kind}" for part, kind in plan.items()))
     for line in [*result["differences"][:8], *([result["error"]] if result["error"] else [])]:
         print(f"# {line}")
-    print(reproducer(find_case(options.seed, record["index"]), spec))
+    case = find_case(options.seed, record["index"])
+    if options.shrink and _is_wrong(record, name):
+        backend = resolve(spec)
+        case = shrink(case, lambda smaller: judge(smaller, backend, dynamo=not options.no_dynamo))
+    print(reproducer(case, spec))
 
 
 def _is_wrong(record: dict[str, Any], name: str) -> bool:

@@ -24,7 +24,7 @@ from aliasing.generate import draw_program, is_undefined
 from aliasing.plan import Plan, plan_for
 from aliasing.program import Program, Ref
 
-__all__ = ["VERDICTS", "Case", "Judgement", "find_case", "judge", "resolve"]
+__all__ = ["VERDICTS", "Case", "Judgement", "case_of", "find_case", "judge", "resolve", "run"]
 
 VERDICTS = ("right", "refused", "loudly wrong", "silently wrong", "Dynamo's fault")
 
@@ -70,16 +70,25 @@ def find_case(seed: int, index: int, attempts: int = 400) -> Case:
     for attempt in range(attempts):
         try:
             program = draw_program(plan, Random(f"{seed}/{index}/{attempt}"))
-            if program is None:
-                reason = "nothing fits the plan"
-            elif _is_undefined(program):
-                reason = "writes what it reads in another order"
-            else:
-                return Case(index, plan, program, run(program, program.namespace()["f"]), rejected)
-        except (RuntimeError, IndexError, ValueError) as error:
-            reason = f"{type(error).__name__}: {str(error).partition('.')[0][:90]}"
-        rejected[reason] += 1
+        except RuntimeError as error:
+            # A view that autograd has declared unusable answers no question about itself.
+            rejected[_first_line(error)[:100]] += 1
+            continue
+        case = "nothing fits the plan" if program is None else case_of(index, plan, program, rejected)
+        if isinstance(case, Case):
+            return case
+        rejected[case] += 1
     raise RuntimeError(f"program {index} of seed {seed}: no valid one in {attempts} draws; {plan}; {rejected}")
+
+
+def case_of(index: int, plan: Plan, program: Program, rejected: Counter[str]) -> Case | str:
+    """Run a program eagerly. Returns the reason where it is no valid one."""
+    try:
+        if _is_undefined(program):
+            return "writes what it reads in another order"
+        return Case(index, plan, program, run(program, program.namespace()["f"]), rejected)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        return _first_line(error)[:100]
 
 
 def _is_undefined(program: Program) -> bool:
@@ -194,16 +203,27 @@ def _judge(case: Case, function: Callable[..., Any]) -> Judgement:
     except Exception as raised:
         error = raised
     found = [d for call, (want, have) in enumerate(zip(case.expected, seen, strict=False)) for d in differences(call, want, have)]
-    text = None if error is None else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+    text = None if error is None else _first_line(_cause(error))
     if found:
         return Judgement("silently wrong", found, text)
     if error is None:
         return Judgement("right")
-    return Judgement("refused" if _is_named(error) else "loudly wrong", [], text)
+    return Judgement("refused" if _is_named(_cause(error)) else "loudly wrong", [], text)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the exception that the backend raised, out of the one that Dynamo wrapped it in."""
+    return getattr(error, "inner_exception", error)
 
 
 def _is_named(error: BaseException) -> bool:
-    """Whether an exception, or the one that Dynamo wrapped in it, is one of aot_core's."""
-    from aot_core.errors import AotError
+    # Imported here, so that torch's own backends can be judged without this package.
+    try:
+        from aot_core.errors import AotError
+    except ImportError:
+        return False
+    return isinstance(error, AotError)
 
-    return isinstance(error, AotError) or isinstance(getattr(error, "inner_exception", None), AotError)
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
