@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aot_core.errors import InvalidOptionValueError as InvalidOptionValueError
     from aot_core.errors import UnknownOptionError as UnknownOptionError
     from aot_core.errors import UnsafeGraphError as UnsafeGraphError
+    from aot_core.errors import UnsupportedAliasingError as UnsupportedAliasingError
     from aot_core.errors import UnsupportedModeError as UnsupportedModeError
     from aot_core.protocol import PROTOCOL_VERSION as PROTOCOL_VERSION
     from aot_core.protocol import Availability as Availability
@@ -56,6 +57,7 @@ _HOMES = {
         "InvalidOptionValueError",
         "UnknownOptionError",
         "UnsafeGraphError",
+        "UnsupportedAliasingError",
         "UnsupportedModeError",
     ),
     "protocol": (

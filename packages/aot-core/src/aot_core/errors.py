@@ -13,6 +13,7 @@ __all__ = [
     "InvalidOptionValueError",
     "UnknownOptionError",
     "UnsafeGraphError",
+    "UnsupportedAliasingError",
     "UnsupportedModeError",
 ]
 
@@ -48,6 +49,10 @@ class UnsupportedModeError(AotError, ValueError):
 
 class UnsafeGraphError(AotError, NotImplementedError):
     """The graph holds an operation that AOTAutograd can't run, and strictness was asked for."""
+
+
+class UnsupportedAliasingError(AotError, NotImplementedError):
+    """Inputs share memory in a way for which no right graph could be made."""
 
 
 class CompilerError(AotError, RuntimeError):
