@@ -46,7 +46,9 @@ def main() -> int:
     records = _run_all(options, backends)
     seconds = time.monotonic() - started
     front = "no Dynamo in front" if options.no_dynamo else "torch.compile"
-    print(f"torch {torch.__version__}, {front}, seed {options.seed}: {len(records)} programs in {seconds:.0f} s")
+    print(
+        f"torch {torch.__version__}, {front}, seed {options.seed}: {len(records)} programs in {seconds:.0f} s"
+    )
     print(rejections(records), end="\n\n")
     print(kinds_table(records, list(backends)), end="\n\n")
     print(verdict_table(records, list(backends)))
@@ -61,17 +63,27 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--programs", type=int, default=500, help="how many (default 500)")
     parser.add_argument("--first", type=int, default=0, help="index of the first one (default 0)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--backend", default=OURS, help="a registered name or module:attribute (default %(default)s)")
-    parser.add_argument("--torch-stock", action="store_true", help=f"the same programs on {' and '.join(STOCK)} too")
-    parser.add_argument("--stock", nargs="*", default=[], metavar="NAME", help="the same programs on these backends too")
+    parser.add_argument(
+        "--backend", default=OURS, help="a registered name or module:attribute (default %(default)s)"
+    )
+    parser.add_argument(
+        "--torch-stock", action="store_true", help=f"the same programs on {' and '.join(STOCK)} too"
+    )
+    parser.add_argument(
+        "--stock", nargs="*", default=[], metavar="NAME", help="the same programs on these backends too"
+    )
     parser.add_argument("--no-dynamo", action="store_true", help="hand the backend a graph; no torch.compile")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--json", metavar="FILE", help="write a record of each program")
-    parser.add_argument("--show-failures", type=int, default=3, metavar="K", help="of each backend (default 3)")
+    parser.add_argument(
+        "--show-failures", type=int, default=3, metavar="K", help="of each backend (default 3)"
+    )
     parser.add_argument("--only", type=int, metavar="INDEX", help="run one program and show its code")
     parser.add_argument("--shrink", action="store_true", help="make the programs shown as small as they go")
     parser.add_argument("--chunk", nargs=3, help=argparse.SUPPRESS)
@@ -147,7 +159,7 @@ def _print_failure(options: argparse.Namespace, record: dict[str, Any], name: st
     if options.shrink and _is_wrong(record, name):
         backend = resolve(spec)
         case = shrink(case, lambda smaller: judge(smaller, backend, dynamo=not options.no_dynamo))
-    print(reproducer(case, spec))
+    print(reproducer(case, spec, dynamo=not options.no_dynamo))
 
 
 def _is_wrong(record: dict[str, Any], name: str) -> bool:

@@ -54,7 +54,9 @@ class TensorRecord:
             values=tensor.detach().clone(),
             shape=tuple(tensor.shape),
             # The stride of a dimension of size 1 means nothing.
-            strides=tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1),
+            strides=tuple(
+                stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1
+            ),
             offset=tensor.storage_offset(),
             dtype=tensor.dtype,
             requires_grad=tensor.requires_grad,
@@ -97,7 +99,9 @@ def observe(
     tensors = {f"base {number}": base for number, base in enumerate(bases)}
     tensors.update((f"argument {name}", argument) for name, argument in arguments.items())
     numbered = {f"output {number}": output for number, output in enumerate(outputs)}
-    tensors.update((subject, output) for subject, output in numbered.items() if isinstance(output, torch.Tensor))
+    tensors.update(
+        (subject, output) for subject, output in numbered.items() if isinstance(output, torch.Tensor)
+    )
     return Observation(
         tensors={subject: TensorRecord.of(tensor) for subject, tensor in tensors.items()},
         others={subject: output for subject, output in numbered.items() if subject not in tensors},
@@ -118,7 +122,9 @@ def differences(call: int, expected: Observation, got: Observation) -> list[Diff
             found.append(Difference(call, subject, aspect, f"expected {want}, got {have}"))
 
     for subject in sorted(expected.others.keys() | got.others.keys()):
-        compare(subject, "type", expected.others.get(subject, "a tensor"), got.others.get(subject, "a tensor"))
+        compare(
+            subject, "type", expected.others.get(subject, "a tensor"), got.others.get(subject, "a tensor")
+        )
     groups, got_groups = _aliases(expected), _aliases(got)
     same, got_same = _identical(expected), _identical(got)
     for subject, want in expected.tensors.items():
@@ -141,7 +147,9 @@ def differences(call: int, expected: Observation, got: Observation) -> list[Diff
     return found
 
 
-def _values(call: int, subject: str, want: torch.Tensor | None, have: torch.Tensor | None) -> list[Difference]:
+def _values(
+    call: int, subject: str, want: torch.Tensor | None, have: torch.Tensor | None
+) -> list[Difference]:
     if want is None and have is None:
         return []
     want = torch.zeros_like(have) if want is None else want  # type: ignore[arg-type]

@@ -44,8 +44,12 @@ def draw_program(plan: Plan, rng: Random) -> Program | None:
     mode = _mode(plan.mode, rng)
     draft = _Draft(rng, calls, mode)
     with torch.no_grad() if mode != "training" else torch.enable_grad():
-        tasks = [draft.write_input] * ("data" in plan.mutation) + [draft.change_metadata] * ("metadata" in plan.mutation)
-        tasks += rng.choices([draft.view, draft.compute, draft.detach, draft.write_intermediate], k=rng.choice((0, 1, 2)))
+        tasks = [draft.write_input] * ("data" in plan.mutation) + [draft.change_metadata] * (
+            "metadata" in plan.mutation
+        )
+        tasks += rng.choices(
+            [draft.view, draft.compute, draft.detach, draft.write_intermediate], k=rng.choice((0, 1, 2))
+        )
         rng.shuffle(tasks)
         if not all(task() for task in tasks):
             return None
@@ -182,7 +186,12 @@ class _Draft:
 
         def draw() -> str | None:
             name = self.pick(self.tensors(lambda t: t.dim() > 0 and t.is_floating_point()))
-            return name and self.attempt(name, self.rng.choice((Step("mul", (2.0,)), Step("sin"), Step("clone"))), result=True, no_grad=0.0)
+            return name and self.attempt(
+                name,
+                self.rng.choice((Step("mul", (2.0,)), Step("sin"), Step("clone"))),
+                result=True,
+                no_grad=0.0,
+            )
 
         return self.several(draw)
 
@@ -205,7 +214,9 @@ class _Draft:
             return None
         value = self.variables[name]
         if not value.is_floating_point():
-            return self.attempt(name, self.rng.choice((Step("add_", (3,)), Step("fill_", (2,)))), result=False, no_grad=0.4)
+            return self.attempt(
+                name, self.rng.choice((Step("add_", (3,)), Step("fill_", (2,)))), result=False, no_grad=0.4
+            )
         same = self.tensors(lambda other: other.shape == value.shape and other.is_floating_point())
         other = Ref(self.rng.choice(same))
         steps = [
@@ -218,7 +229,11 @@ class _Draft:
             Step("copy_", (other,)),
         ]
         if value.dim():
-            steps += [Step("[]=", (0, 2.5)), Step("[]=", (slice(None), other)), Step("[]=", (slice(1, None), -1.0))]
+            steps += [
+                Step("[]=", (0, 2.5)),
+                Step("[]=", (slice(None), other)),
+                Step("[]=", (slice(1, None), -1.0)),
+            ]
         needs_block = value.requires_grad and value.is_leaf
         return self.attempt(name, self.rng.choice(steps), result=False, no_grad=0.9 if needs_block else 0.1)
 
@@ -231,7 +246,9 @@ class _Draft:
             steps = [Step("t_"), Step("unsqueeze_", (0,)), Step("unsqueeze_", (-1,)), Step("squeeze_")]
             steps += [Step("transpose_", (0, 1))] * (value.dim() >= 2)
             needs_block = value.requires_grad and value.is_leaf
-            return self.attempt(name, self.rng.choice(steps), result=False, no_grad=0.9 if needs_block else 0.1)
+            return self.attempt(
+                name, self.rng.choice(steps), result=False, no_grad=0.9 if needs_block else 0.1
+            )
 
         return self.several(draw)
 
@@ -260,10 +277,16 @@ class _Draft:
                 return name and _if_all(self.view([name]), *[name] * self.rng.randint(0, 1))
             case "two views of one intermediate":
                 name = self.fresh()
-                return name and _if_all(self.view([name]), self.view([name]), *[name] * self.rng.randint(0, 1))
+                return name and _if_all(
+                    self.view([name]), self.view([name]), *[name] * self.rng.randint(0, 1)
+                )
             case "written input":
                 written = self.write_input()
-                return _if_all(written if written in self.inputs else self.rng.choice(self.inputs)) if written else None
+                return (
+                    _if_all(written if written in self.inputs else self.rng.choice(self.inputs))
+                    if written
+                    else None
+                )
             case "detached alias":
                 source = self.inputs if self.rng.random() < 0.7 else [self.fresh() or self.inputs[0]]
                 return _if_all(self.detach(source))
@@ -293,7 +316,11 @@ def is_undefined(statement: Statement, variables: dict[str, Any]) -> bool:
         return True
     for operand in statement.operands:
         value = variables[operand.name]
-        read = elements(value.expand(variables[statement.receiver.name].shape)) if value.dim() == 0 else elements(value)
+        read = (
+            elements(value.expand(variables[statement.receiver.name].shape))
+            if value.dim() == 0
+            else elements(value)
+        )
         if read != written and not set(read).isdisjoint(written):
             return True
     return False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import torch
+
 from aliasing.plan import CHANGING
 from aliasing.program import Base, Call, Input, Step
 
@@ -146,7 +147,11 @@ def place(kind: str, rng: Random, *, training: bool) -> tuple[Call, ...]:
         One to three calls with two to four arguments each.
     """
     layouts = _layouts(kind, rng)
-    kinds = ("plain", "leaf", "computed", "computed", "computed") if training else ("plain", "plain", "leaf", "computed")
+    kinds = (
+        ("plain", "leaf", "computed", "computed", "computed")
+        if training
+        else ("plain", "plain", "leaf", "computed")
+    )
     # A storage that needs a gradient in one call and none in the next would be another program to Dynamo, and
     # no aliasing could then surprise the backend.
     one_kind = rng.choice(kinds) if kind in CHANGING else None
@@ -192,7 +197,9 @@ def _layouts(kind: str, rng: Random) -> list[list[Input]]:
             other = rng.choice((_stepped(3).at(0, offset + rng.choice((1, 2))), _slice(4).at(0, offset)))
             return [[*rng.sample([_stepped(3).at(0, offset), other], 2), *_on_base_one(draw)]]
         case "base and view":
-            view = rng.choice((draw.windows[0].at(0, draw.offset(draw.windows[0])), Input(0, (Step("[]", (slice(None),)),))))
+            view = rng.choice(
+                (draw.windows[0].at(0, draw.offset(draw.windows[0])), Input(0, (Step("[]", (slice(None),)),)))
+            )
             return [[*rng.sample([Input(0), view], 2), *_on_base_one(draw)]]
         case "matrix base":
             views = [
@@ -251,7 +258,9 @@ def _layouts(kind: str, rng: Random) -> list[list[Input]]:
             return rng.sample([[near, far, apart], [near, apart, far], [apart, near, far]], 1 + repeats)
         case "growing windows":
             sizes, shift = rng.sample((3, 4, 5, 6), 1 + repeats), rng.randint(1, 3)
-            return [[_narrow(size).at(0, 2), _narrow(size).at(0, 2 + rng.choice((0, shift, 6)))] for size in sizes]
+            return [
+                [_narrow(size).at(0, 2), _narrow(size).at(0, 2 + rng.choice((0, shift, 6)))] for size in sizes
+            ]
     raise AssertionError(kind)
 
 

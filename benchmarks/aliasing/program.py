@@ -198,6 +198,11 @@ class Program:
         return tuple("abcdefgh"[: len(self.calls[0].inputs)])
 
     @property
+    def returned(self) -> tuple[Ref, ...]:
+        """The variables among the outputs, each once."""
+        return tuple(dict.fromkeys(output for output in self.outputs if isinstance(output, Ref)))
+
+    @property
     def source(self) -> str:
         """Python source that defines ``f``, ``call_0``, ``call_1``, … and what they need.
 
@@ -227,7 +232,7 @@ class Program:
         return names
 
     def graph(self) -> fx.GraphModule:
-        """Return the graph of the body; its outputs are the tensors among ``outputs``, in order."""
+        """Return the graph of the body; its outputs are `returned`, as Dynamo has each tensor only once."""
         graph = fx.Graph()
         nodes = {name: graph.placeholder(name) for name in self.names}
 
@@ -249,7 +254,7 @@ class Program:
                 graph.call_function(torch._C._set_grad_enabled, (self.mode == "training",))
             if statement.target is not None:
                 nodes[statement.target.name] = node
-        graph.output(tuple(value(output) for output in self.outputs if isinstance(output, Ref)))
+        graph.output(tuple(map(value, self.returned)))
         return fx.GraphModule(torch.nn.Module(), graph)
 
 

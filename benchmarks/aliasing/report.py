@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
+
 from aliasing.plan import CHANGING, INPUT_KINDS, MODES, MUTATIONS, OUTPUT_KINDS
+from aliasing.program import Program
 from aliasing.run import VERDICTS, Case
 
 __all__ = ["kinds_table", "rejections", "reproducer", "verdict_table"]
@@ -17,7 +20,9 @@ Record = dict[str, Any]
 
 def verdict_table(records: Sequence[Record], backends: Sequence[str]) -> str:
     """Return counts and percentages by backend, for all programs and apart for those whose aliasing changes."""
-    head = f"{'backend':<16}{'aliasing':<12}{'programs':>9}" + "".join(f"{verdict:>20}" for verdict in VERDICTS)
+    head = f"{'backend':<16}{'aliasing':<12}{'programs':>9}" + "".join(
+        f"{verdict:>20}" for verdict in VERDICTS
+    )
     lines = [head, "-" * len(head)]
     for backend in backends:
         for label, chosen in (
@@ -57,17 +62,29 @@ def rejections(records: Sequence[Record]) -> str:
     return "\n".join([*lines, *(f"  {count:>6}  {reason}" for reason, count in reasons.most_common(12))])
 
 
-def reproducer(case: Case, backend: str) -> str:
-    """Return Python code that makes the calls of a case eagerly and compiled, and prints both."""
-    calls = ", ".join(f"call_{number}" for number in range(len(case.program.calls)))
-    training = case.program.mode == "training"
-    around = {"training": "enable_grad", "no_grad": "no_grad"}.get(case.program.mode, "inference_mode")
-    outside = "inference_mode" if case.program.mode == "inference_tensors" else "enable_grad"
+def reproducer(case: Case, backend: str, *, dynamo: bool = True) -> str:
+    """Return Python code that makes the calls of a case eagerly and compiled, and prints both.
+
+    Args:
+        case: The program.
+        backend: A registered name or ``"module:attribute"``.
+        dynamo: Whether ``torch.compile`` is in front; else the code builds the graph that the backend gets.
+    """
+    program = case.program
+    calls = " ".join(f"call_{number}," for number in range(len(program.calls)))
+    around = {"training": "enable_grad", "no_grad": "no_grad"}.get(program.mode, "inference_mode")
+    outside = "inference_mode" if program.mode == "inference_tensors" else "enable_grad"
     lines = [
-        case.program.source,
-        f"for g in (f, torch.compile(f, backend={_backend_source(backend)})):",
+        program.source,
+        *(
+            [f"compiled = torch.compile(f, backend={_backend_source(backend)})"]
+            if dynamo
+            else _direct(program, backend)
+        ),
+        "",
+        "for g in (f, compiled):",
         '    print("eager" if g is f else "compiled")',
-        f"    for call in ({calls},):",
+        f"    for call in ({calls}):",
         f"        with torch.{outside}():",
         "            roots, bases, arguments = call()",
         f"        with torch.{around}():",
@@ -75,7 +92,7 @@ def reproducer(case: Case, backend: str) -> str:
         '        print("  outputs", outputs)',
         '        print("  arguments", arguments)',
     ]
-    if training:
+    if program.mode == "training":
         lines += [
             "        total, wanted = loss([*outputs, *arguments, *bases]), [r for r in roots if r.requires_grad]",
             "        if total.requires_grad:",
@@ -84,9 +101,44 @@ def reproducer(case: Case, backend: str) -> str:
     return "\n".join(lines)
 
 
+def _direct(program: Program, backend: str) -> list[str]:
+    """Return the source that builds the graph and compiles it at the first call."""
+    lines = ["import operator", "import torch._dynamo", "graph = torch.fx.Graph()"]
+    for node in program.graph().graph.nodes:
+        args = f"({''.join(f'{arg}, ' for arg in node.args)})"
+        if node.op == "placeholder":
+            lines.append(f"{node.name} = graph.placeholder({node.target!r})")
+        elif node.op == "output":
+            lines.append(f"graph.output({', '.join(map(str, node.args))})")
+        else:
+            target = repr(node.target) if node.op == "call_method" else _function(node.target)
+            lines.append(f"{node.name} = graph.{node.op}({target}, {args})")
+    return [
+        *lines,
+        "graph = torch.fx.GraphModule(torch.nn.Module(), graph)",
+        "made = []",
+        "def compiled(*arguments):",
+        f"    made or made.append({_backend_object(backend)}(graph, list(arguments)))",
+        "    return made[0](*arguments)",
+    ]
+
+
+def _function(target: Any) -> str:
+    return (
+        "torch._C._set_grad_enabled"
+        if target is torch._C._set_grad_enabled
+        else f"operator.{target.__name__}"
+    )
+
+
 def _backend_source(name: str) -> str:
+    """Return an expression for a backend. A registered name stands for itself, as `torch.compile` takes it."""
     module, colon, attribute = name.partition(":")
     return f'__import__("importlib").import_module({module!r}).{attribute}' if colon else repr(name)
+
+
+def _backend_object(name: str) -> str:
+    return _backend_source(name) if ":" in name else f"torch._dynamo.lookup_backend({name!r})"
 
 
 def _wrong_in(backend: str) -> Callable[[Record], bool]:

@@ -78,7 +78,9 @@ def find_case(seed: int, index: int, attempts: int = 400) -> Case:
         if isinstance(case, Case):
             return case
         rejected[case] += 1
-    raise RuntimeError(f"program {index} of seed {seed}: no valid one in {attempts} draws; {plan}; {rejected}")
+    raise RuntimeError(
+        f"program {index} of seed {seed}: no valid one in {attempts} draws; {plan}; {rejected}"
+    )
 
 
 def case_of(index: int, plan: Plan, program: Program, rejected: Counter[str]) -> Case | str:
@@ -116,7 +118,9 @@ def run_into(seen: list[Observation], program: Program, function: Callable[..., 
     names = program.namespace()
     inference = program.mode.startswith("inference")
     outside = torch.inference_mode() if program.mode == "inference_tensors" else contextlib.nullcontext()
-    around = {"training": contextlib.nullcontext, "no_grad": torch.no_grad}.get(program.mode, torch.inference_mode)
+    around = {"training": contextlib.nullcontext, "no_grad": torch.no_grad}.get(
+        program.mode, torch.inference_mode
+    )
     for number in range(len(program.calls)):
         with outside:
             roots, bases, arguments = names[f"call_{number}"]()
@@ -189,8 +193,10 @@ class _Direct:
         key = tuple((a.shape, a.stride(), a.dtype, a.requires_grad, a.is_leaf) for a in arguments)
         if key not in self.compiled:
             self.compiled[key] = self.backend(self.program.graph(), list(arguments))
-        tensors = iter(self.compiled[key](*arguments))
-        return tuple(next(tensors) if isinstance(output, Ref) else output for output in self.program.outputs)
+        tensors = dict(zip(self.program.returned, self.compiled[key](*arguments), strict=True))
+        return tuple(
+            tensors[output] if isinstance(output, Ref) else output for output in self.program.outputs
+        )
 
 
 def _judge(case: Case, function: Callable[..., Any]) -> Judgement:
@@ -202,7 +208,11 @@ def _judge(case: Case, function: Callable[..., Any]) -> Judgement:
             run_into(seen, case.program, function)
     except Exception as raised:
         error = raised
-    found = [d for call, (want, have) in enumerate(zip(case.expected, seen, strict=False)) for d in differences(call, want, have)]
+    found = [
+        d
+        for call, (want, have) in enumerate(zip(case.expected, seen, strict=False))
+        for d in differences(call, want, have)
+    ]
     text = None if error is None else _first_line(_cause(error))
     if found:
         return Judgement("silently wrong", found, text)

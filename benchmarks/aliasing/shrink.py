@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from aliasing.program import Input, Program, Ref, Step
+from aliasing.program import Input, Program, Ref, Statement, Step
 from aliasing.run import Case, Judgement, case_of
 
 __all__ = ["shrink"]
@@ -49,8 +49,7 @@ def _simpler(program: Program) -> Iterator[Program]:
             yield dataclasses.replace(program, calls=(*calls[:number], *calls[number + 1 :]))
     for number, statement in enumerate(body):
         rest = (*body[:number], *body[number + 1 :])
-        used = {ref for line in rest for ref in (line.receiver, *line.operands)} | {o for o in outputs if isinstance(o, Ref)}
-        if statement.target is None or statement.target not in used:
+        if statement.target not in _used(rest, program):
             yield dataclasses.replace(program, body=rest)
     for number in range(len(outputs)):
         yield dataclasses.replace(program, outputs=(*outputs[:number], *outputs[number + 1 :]))
@@ -58,11 +57,15 @@ def _simpler(program: Program) -> Iterator[Program]:
     for number, statement in enumerate(body):
         if statement.no_grad:
             yield _with_statement(program, number, dataclasses.replace(statement, no_grad=False))
-        if statement.step.method in ("sin_", "copy_", "fill_", "mul_", "[]=") and statement.step.args != (0.5,):
+        if statement.step.method in ("sin_", "copy_", "fill_", "mul_", "[]=") and statement.step.args != (
+            0.5,
+        ):
             yield _with_statement(program, number, dataclasses.replace(statement, step=Step("add_", (0.5,))))
     for kind in ("plain", "leaf"):
         simple = tuple(
-            dataclasses.replace(call, bases=tuple(dataclasses.replace(base, kind=kind) for base in call.bases))  # type: ignore[arg-type]
+            dataclasses.replace(
+                call, bases=tuple(dataclasses.replace(base, kind=kind) for base in call.bases)
+            )  # type: ignore[arg-type]
             for call in calls
         )
         if simple != calls and not all(base.kind == "plain" for call in calls for base in call.bases):
@@ -71,18 +74,15 @@ def _simpler(program: Program) -> Iterator[Program]:
         yield dataclasses.replace(program, mode="no_grad")
 
 
-def _with_statement(program: Program, number: int, statement: object) -> Program:
+def _with_statement(program: Program, number: int, statement: Statement) -> Program:
     body = (*program.body[:number], statement, *program.body[number + 1 :])
-    return dataclasses.replace(program, body=body)  # type: ignore[arg-type]
+    return dataclasses.replace(program, body=body)
 
 
 def _with_fewer_inputs(program: Program) -> Iterator[Program]:
     """Drop the last argument where nothing uses it: names go by position."""
     last = Ref(program.names[-1])
-    used = {ref for line in program.body for ref in (line.receiver, *line.operands)} | set(
-        output for output in program.outputs if isinstance(output, Ref)
-    )
-    if len(program.names) > 1 and last not in used:
+    if len(program.names) > 1 and last not in _used(program.body, program):
         shorter = tuple(dataclasses.replace(call, inputs=call.inputs[:-1]) for call in program.calls)
         yield dataclasses.replace(
             program,
@@ -90,6 +90,11 @@ def _with_fewer_inputs(program: Program) -> Iterator[Program]:
                 dataclasses.replace(call, bases=call.bases[: _bases_used(call.inputs)]) for call in shorter
             ),
         )
+
+
+def _used(body: tuple[Statement, ...], program: Program) -> set[Ref]:
+    """Return the variables that some line or the return reads."""
+    return {ref for line in body for ref in (line.receiver, *line.operands)} | set(program.returned)
 
 
 def _bases_used(inputs: tuple[Input, ...]) -> int:
