@@ -87,6 +87,7 @@ def reproducer(case: Case, backend: str, *, dynamo: bool = True) -> str:
         f"    for call in ({calls}):",
         f"        with torch.{outside}():",
         "            roots, bases, arguments = call()",
+        "        wanted = [root for root in roots if root.requires_grad]",
         f"        with torch.{around}():",
         "            outputs = g(*arguments)",
         '        print("  outputs", outputs)',
@@ -94,7 +95,7 @@ def reproducer(case: Case, backend: str, *, dynamo: bool = True) -> str:
     ]
     if program.mode == "training":
         lines += [
-            "        total, wanted = loss([*outputs, *arguments, *bases]), [r for r in roots if r.requires_grad]",
+            "        total = loss([*outputs, *arguments, *bases])",
             "        if total.requires_grad:",
             '            print("  gradients", torch.autograd.grad(total, wanted, allow_unused=True))',
         ]

@@ -125,6 +125,8 @@ def run_into(seen: list[Observation], program: Program, function: Callable[..., 
         with outside:
             roots, bases, arguments = names[f"call_{number}"]()
         named = dict(zip(program.names, arguments, strict=True))
+        # Asked before the call: a write may give a history to a root that needed no gradient.
+        wanted = [root for root in roots if root.requires_grad]
         # An inference tensor has no version counter.
         versions = {} if inference else {name: argument._version for name, argument in named.items()}
         with around():
@@ -133,7 +135,6 @@ def run_into(seen: list[Observation], program: Program, function: Callable[..., 
         if program.mode == "training":
             # The loss comes from bases and arguments too: they got a history if they were written to.
             total = names["loss"]([*outputs, *arguments, *bases])
-            wanted = [root for root in roots if root.requires_grad]
             if total.requires_grad:
                 gradients = torch.autograd.grad(total, wanted, allow_unused=True)
                 observation.gradients = {f"gradient {n}": grad for n, grad in enumerate(gradients)}
