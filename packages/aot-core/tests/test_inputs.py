@@ -146,6 +146,8 @@ class TestThroughDynamo:
         torch.testing.assert_close(x.grad, 2 * torch.cos(2 * x.detach()))
 
 
+# torch looks at .grad of every input it makes a fake tensor for.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 class TestWritesUnderNoGrad:
     """Autograd must not see them: recorded, such a write would cut the history of what it writes to."""
 

@@ -44,7 +44,7 @@ def lift_input_mutations_(gm: fx.GraphModule) -> list[int]:
     writes = [
         node
         for node in gm.graph.nodes
-        if node.target is torch.ops.aten.copy_.default and node.args[0] in position and not node.users
+        if node.target is torch.ops.aten.copy_.default and node.args[0] in position
     ]
     if not writes:
         return []
@@ -53,6 +53,8 @@ def lift_input_mutations_(gm: fx.GraphModule) -> list[int]:
     output.args = ((*returned, *(node.args[1] for node in writes)),)
     written = [position[node.args[0]] for node in writes]
     for node in writes:
+        # Where an output is the input itself, AOTAutograd looks at no value and returns the input.
+        node.replace_all_uses_with(node.args[1])
         gm.graph.erase_node(node)
     gm.recompile()
     return written
