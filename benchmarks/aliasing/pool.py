@@ -22,6 +22,7 @@ class _Worker:
     def __init__(self, command: Sequence[str], indices: range, path: Path) -> None:
         self.command, self.indices, self.path = command, indices, path
         self.read = 0
+        self.ended: int | None = None
         self.seen_at = time.monotonic()
         self.log = path.with_suffix(".log")
         self._start(indices.start)
@@ -36,8 +37,13 @@ class _Worker:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
 
-    def new_records(self) -> list[Record]:
-        """Return what was written since the last call. Only whole lines."""
+    def new_records(self, hang: float) -> list[Record]:
+        """Return what was written since the last call; end the process after ``hang`` seconds without."""
+        if self.process.poll() is None and time.monotonic() - self.seen_at > hang:
+            self.process.kill()
+            self.process.wait()
+        # Asked before reading: what a process wrote before it ended is then read for certain.
+        self.ended = self.process.poll()
         lines = self.path.read_text().split("\n")[:-1] if self.path.exists() else []
         fresh, self.read = lines[self.read :], len(lines)
         if fresh:
@@ -48,10 +54,25 @@ class _Worker:
     def next_index(self) -> int:
         return self.indices.start + self.read
 
+    @property
+    def done(self) -> bool:
+        return self.ended is not None and self.next_index == self.indices.stop
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process ended before its work did."""
+        return self.ended is not None and not self.done
+
+    @property
+    def last_words(self) -> str:
+        tail = self.log.read_text().strip().rpartition("\n")[2][-200:]
+        return f"the process ended with status {self.ended}: {tail}"
+
     def skip(self, record: Record) -> None:
         """Write the record of a program that killed the process, and go on behind it."""
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")
+        self.seen_at = time.monotonic()
         self._start(self.next_index + 1)
 
 
@@ -77,21 +98,18 @@ def run_in_chunks(
     waiting = [indices[first : first + chunk] for first in range(0, len(indices), chunk)][::-1]
     running: list[_Worker] = []
     with tempfile.TemporaryDirectory() as folder:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                part = waiting.pop()
-                running.append(_Worker(command, part, Path(folder, f"{part.start}.jsonl")))
-            time.sleep(0.2)
-            for worker in list(running):
-                if worker.process.poll() is None and time.monotonic() - worker.seen_at > hang:
-                    worker.process.kill()
-                    worker.process.wait()
-                ended = worker.process.poll()
-                yield from worker.new_records()
-                if ended is None:
-                    continue
-                if worker.next_index < worker.indices.stop:
-                    tail = worker.log.read_text().strip().rpartition("\n")[2][-200:]
-                    worker.skip(lost(worker.next_index, f"the process ended with status {ended}: {tail}"))
-                else:
-                    running.remove(worker)
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    part = waiting.pop()
+                    running.append(_Worker(command, part, Path(folder, f"{part.start}.jsonl")))
+                time.sleep(0.2)
+                for worker in list(running):
+                    yield from worker.new_records(hang)
+                    if worker.done:
+                        running.remove(worker)
+                    elif worker.dead:
+                        worker.skip(lost(worker.next_index, worker.last_words))
+        finally:
+            for worker in running:
+                worker.process.kill()

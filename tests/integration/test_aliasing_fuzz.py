@@ -15,6 +15,7 @@ from torch import fx
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from aliasing.plan import INPUT_KINDS, MODES, MUTATIONS, OUTPUT_KINDS, plan_for
+from aliasing.pool import run_in_chunks
 from aliasing.program import Base, Call, Input, Program, Ref, Statement, Step
 from aliasing.report import reproducer
 from aliasing.run import Case, case_of, find_case, judge
@@ -182,3 +183,24 @@ def test_a_reproducer_runs_by_itself(dynamo, capsys):
     exec(compile(reproducer(case, "eager", dynamo=dynamo), "<reproducer>", "exec"), {})
     eager, _, compiled = capsys.readouterr().out.removeprefix("eager\n").partition("compiled\n")
     assert eager and eager == compiled
+
+
+WORKER = """
+import json, os, sys, time
+first, stop, path = sys.argv[-3:]
+for index in range(int(first), int(stop)):
+    if index == 7:
+        os.abort()
+    with open(path, "a") as file:
+        file.write(json.dumps({"index": index}) + "\\n")
+"""
+
+
+def test_a_crash_of_the_interpreter_costs_one_program():
+    def lost(index: int, how: str) -> dict[str, Any]:
+        return {"index": index, "lost": how}
+
+    command = [sys.executable, "-c", WORKER]
+    records = list(run_in_chunks(command, range(3, 14), jobs=2, chunk=5, lost=lost))
+    assert sorted(record["index"] for record in records) == list(range(3, 14))
+    assert [record["index"] for record in records if "lost" in record] == [7]
