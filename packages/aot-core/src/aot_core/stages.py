@@ -190,7 +190,7 @@ class Stages:
                     joint, interface, num_fwd_outputs=num_fwd_outputs
                 ),
             )
-        compilation.report.decisions.append(
+        compilation.decide(
             Decision(
                 stage="backward",
                 subject=f"graph {compilation.graph}",
