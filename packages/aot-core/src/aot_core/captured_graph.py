@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.alias_signature import alias_root
+from aot_core.alias_signature import alias_root, storage_address
 from aot_core.effects import Geometry, geometry_of
 from aot_core.explanation import InputExplanation, MetadataChange, OutputExplanation, Write
 from aot_core.memory_overlap import Region, has_memory, region_of, regions_overlap, same_memory
@@ -29,11 +29,16 @@ _TORCH = os.path.dirname(torch.__file__)
 
 @dataclasses.dataclass(frozen=True)
 class CapturedGraph:
-    """See `aot_core.GraphExplanation` for the fields."""
+    """What is told of a graph; see `aot_core.GraphExplanation` for the first three.
+
+    Args:
+        written: Each region that the graph writes, with the address of its storage.
+    """
 
     inputs: tuple[InputExplanation, ...]
     outputs: tuple[OutputExplanation, ...]
     unknown: str | None
+    written: tuple[tuple[int, Region], ...] = ()
 
 
 def explain_captured(gm: fx.GraphModule, inputs: Sequence[Any], names: TensorNames) -> CapturedGraph:
@@ -64,7 +69,7 @@ def explain_captured(gm: fx.GraphModule, inputs: Sequence[Any], names: TensorNam
         else given
         for i, given in enumerate(explained)
     )
-    return CapturedGraph(explained, run.explain_outputs(outputs, explained), None)
+    return CapturedGraph(explained, run.explain_outputs(outputs, explained), None, run.written_in(inputs))
 
 
 def user_line(node: fx.Node) -> str | None:
@@ -212,6 +217,16 @@ class _FakeRun(fx.Interpreter):
             found.append(Write(seen.operation, seen.source, hidden))
         return tuple(dict.fromkeys(found))
 
+    def written_in(self, inputs: Sequence[Any]) -> tuple[tuple[int, Region], ...]:
+        """Return the written regions in the memory of the inputs."""
+        addresses = {
+            twin.untyped_storage()._cdata: storage_address(given)
+            for twin, given in zip(self._twins, inputs, strict=True)
+            if has_memory(twin)
+        }
+        written = ((addresses.get(seen.storage), seen.region) for seen in self._writes)
+        return tuple(dict.fromkeys((address, region) for address, region in written if address))
+
     def metadata_change_of(self, position: int, given: torch.Tensor) -> MetadataChange | None:
         """Return how the geometry of an input ends, if it does not stay."""
         before = self._before[position]
@@ -243,9 +258,9 @@ class _FakeRun(fx.Interpreter):
         )
         owners = [i for i, x in enumerate(self._twins) if has_memory(x) and x.untyped_storage()._cdata == storage]
         kind, alias_of = "fresh", tuple(inputs[i].name for i in owners)
-        itself = tuple(inputs[i].name for i in owners if self._twins[i] is output)
+        itself = [inputs[i].name for i in owners if self._twins[i] is output]
         if itself:
-            kind, alias_of = "input", itself
+            kind, alias_of = "input", tuple(dict.fromkeys((*itself, *alias_of)))
         elif owners:
             kind = "alias of input"
         elif storage in self._made and self._made[storage][0] is not output:

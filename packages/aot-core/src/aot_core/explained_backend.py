@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.alias_signature import read_signature
+from aot_core.alias_signature import read_signature, storage_address
 from aot_core.backend import Backend
 from aot_core.captured_graph import CapturedGraph, explain_captured, user_line, what
 from aot_core.compilation import Compilation, current_compilation
@@ -32,7 +32,7 @@ from aot_core.explanation import (
     StageExplanation,
     Tangent,
 )
-from aot_core.memory_overlap import has_memory
+from aot_core.memory_overlap import Region, has_memory, regions_overlap
 from aot_core.protocol import CompileReport
 from aot_core.stages import Toolchain
 from aot_core.tensor_names import TensorNames
@@ -124,6 +124,15 @@ class ExplainedBackend(Backend):
     def explain_graphs(self) -> tuple[GraphExplanation, ...]:
         """Return what was found out about each graph, in the order of compilation."""
         return tuple(record.explain() for record in self._records.values())
+
+    def writes_into(self, tensor: torch.Tensor, region: Region) -> bool:
+        """Tell whether a graph writes a region of a tensor's memory, through whatever input."""
+        address = storage_address(tensor)
+        return any(
+            address == written and regions_overlap(region, other)
+            for record in self._records.values()
+            for written, other in record.captured.written
+        )
 
     def explain_result(self, leaf: Any) -> OutputExplanation | None:
         """Tell about a leaf of the function's result; None if no graph has returned this very object."""

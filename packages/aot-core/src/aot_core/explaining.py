@@ -28,7 +28,7 @@ from aot_core.effects import geometry_of
 from aot_core.explained_backend import ExplainedBackend
 from aot_core.explanation import Explanation, GraphBreak, OutputExplanation
 from aot_core.isolated_copies import Copies, random_state_kept
-from aot_core.memory_overlap import has_memory, same_memory
+from aot_core.memory_overlap import has_memory, region_of, same_memory
 from aot_core.settings import parse_settings
 from aot_core.tensor_names import TensorNames, path_name
 
@@ -108,7 +108,7 @@ def explain_with(
             ),
             results=_explain_results(result, explained, names),
         )
-        elsewhere = _Elsewhere.find(explanation, copies, names)
+        elsewhere = _Elsewhere.find(explanation, explained, copies, names)
         return dataclasses.replace(
             explanation, written_elsewhere=elsewhere.written, reshaped_elsewhere=elsewhere.reshaped
         )
@@ -144,14 +144,20 @@ def _explain_result(leaf: Any, explained: ExplainedBackend, names: TensorNames) 
     if not isinstance(leaf, torch.Tensor):
         return OutputExplanation("", "none" if leaf is None else "value", repr(leaf))
     if known := names.names_of(leaf):
-        return OutputExplanation("", "input", what(leaf), leaf.requires_grad, (known[0],))
+        owners = dict.fromkeys([*known, *names.names_beside(leaf)])
+        return OutputExplanation("", "input", what(leaf), leaf.requires_grad, tuple(owners))
     from_graph = explained.explain_result(leaf)
-    if from_graph is not None:
+    if from_graph is None:
+        # Made between graphs: there is nothing to tell but what can be seen.
+        beside = tuple(names.names_beside(leaf))
+        kind = "alias of input" if beside else "fresh"
+        return OutputExplanation("", kind, what(leaf), leaf.requires_grad, beside)
+    if from_graph.kind not in ("input", "alias of input"):
         return from_graph
-    # Made between graphs: there is nothing to tell but what can be seen.
-    owners = tuple(names.names_of(tensor)[0] for tensor in names.tensors() if same_memory(leaf, tensor))
-    kind = "alias of input" if owners else "fresh"
-    return OutputExplanation("", kind, what(leaf), leaf.requires_grad, owners)
+    # A graph knows of its own inputs only.
+    owner = names.tensor_named(from_graph.alias_of[0])
+    owners = dict.fromkeys([*from_graph.alias_of, *([] if owner is None else names.names_beside(owner))])
+    return dataclasses.replace(from_graph, alias_of=tuple(owners))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +168,9 @@ class _Elsewhere:
     reshaped: tuple[str, ...]
 
     @classmethod
-    def find(cls, explanation: Explanation, copies: Copies, names: TensorNames) -> _Elsewhere:
+    def find(
+        cls, explanation: Explanation, explained: ExplainedBackend, copies: Copies, names: TensorNames
+    ) -> _Elsewhere:
         inputs = [given for graph in explanation.graphs for given in graph.inputs]
         told_written = {given.name for given in inputs if given.writes}
         told_reshaped = {given.name for given in inputs if given.metadata_change is not None}
@@ -174,7 +182,9 @@ class _Elsewhere:
                 continue
             if told_reshaped.isdisjoint(known) and geometry_of(copied) != geometry_of(original):
                 reshaped += known
-            if told_written.isdisjoint(known) and _elements_differ(original, copied):
+            if told_written.isdisjoint(known) and (
+                explained.writes_into(copied, region_of(original)) or _elements_differ(original, copied)
+            ):
                 written += known
         return cls(tuple(written), tuple(reshaped))
 
@@ -183,6 +193,8 @@ def _elements_differ(original: torch.Tensor, copied: torch.Tensor) -> bool:
     """Tell whether the elements where a tensor was are other than those of the original, bit by bit."""
     if not original.is_inference() and copied._version == 0:
         return False  # the common case, without a look at the elements
+    if copied.untyped_storage().nbytes() < original.untyped_storage().nbytes():
+        return True
     with torch.no_grad():
         size, stride, offset = geometry_of(original)
         now = copied.detach().as_strided(size, stride, offset)

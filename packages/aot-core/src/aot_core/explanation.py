@@ -109,7 +109,7 @@ class OutputExplanation:
             ``"unknown"``.
         what: Dtype and size, ``"float32[4, 8]"``.
         requires_grad: It requires a gradient.
-        alias_of: Names of the inputs in whose storage it lies; or of the intermediate.
+        alias_of: Names of the inputs in whose storage it lies, that of an input itself first; or of the intermediate.
         shares_memory_with: Names of the other outputs in the same storage.
     """
 
@@ -119,6 +119,11 @@ class OutputExplanation:
     requires_grad: bool = False
     alias_of: tuple[str, ...] = ()
     shares_memory_with: tuple[str, ...] = ()
+
+    @property
+    def memory_of(self) -> tuple[str, ...]:
+        """Names of the inputs in whose storage it lies."""
+        return self.alias_of if self.kind in ("input", "alias of input") else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,8 +255,9 @@ class Explanation:
         graphs: In the order in which they were compiled.
         breaks: Graph breaks, each once.
         results: The leaves of what the function returned.
-        written_elsewhere: Names of inputs whose elements change between graphs, or by a graph of which that is unknown.
-        reshaped_elsewhere: Names of inputs whose size, strides or offset change there.
+        written_elsewhere: Names of inputs whose elements change, and of which no graph tells that: between graphs,
+            by a graph of which it is unknown, or through memory shared with an input of a graph.
+        reshaped_elsewhere: Names of inputs whose size, strides or offset change, and of which no graph tells that.
     """
 
     subject: str

@@ -171,9 +171,12 @@ def _input_row(given: InputExplanation) -> tuple[str, ...]:
 
 
 def _output_row(output: OutputExplanation) -> tuple[str, ...]:
-    memory = output.kind if not output.alias_of else f"{output.kind} {', '.join(output.alias_of)}"
-    if output.shares_memory_with:
-        memory += f"; in one storage with {', '.join(output.shares_memory_with)}"
+    alias_of, beside = output.alias_of, output.shares_memory_with
+    if output.kind == "input":
+        alias_of, beside = alias_of[:1], (*alias_of[1:], *beside)
+    memory = f"{output.kind} {', '.join(alias_of)}".rstrip()
+    if beside:
+        memory += f"; in one storage with {', '.join(beside)}"
     return output.name, output.what + (" grad" if output.requires_grad else ""), memory
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from aot_core._compat import pytree
+from aot_core.memory_overlap import same_memory
 
 __all__ = ["TensorNames", "name_of_source", "path_name"]
 
@@ -71,6 +72,16 @@ class TensorNames:
     def tensors(self) -> list[torch.Tensor]:
         """Return all tensors that have a name."""
         return [named.tensor for named in self._named.values()]
+
+    def tensor_named(self, name: str) -> torch.Tensor | None:
+        """Return the tensor that a name stands for."""
+        return next((named.tensor for named in self._named.values() if name in named.names), None)
+
+    def names_beside(self, tensor: torch.Tensor) -> list[str]:
+        """Return the names of all tensors in the memory of one, its own included."""
+        return [
+            name for named in self._named.values() if same_memory(named.tensor, tensor) for name in named.names
+        ]
 
     def _add_value(self, name: str, value: Any, kind: str) -> None:
         for path, leaf in pytree.tree_flatten_with_path(value)[0]:
