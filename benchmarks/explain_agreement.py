@@ -6,7 +6,8 @@
 For each call of a program, eager is watched from outside: which arguments' elements and which arguments' size,
 strides or offset change, which argument an output is, which arguments and which other outputs it shares memory with.
 Each must be as the explanation says; what the explanation is made from must stay as it was, and its random state
-too. The exit status is 1 if anything differs.
+too. The exit status is 1 if anything differs. A call that ``torch.compile`` fails on without `explain` as well can't
+be compared; such calls are counted as not compilable.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import aot_core
 
 OURS = "aot_core.debug:aot_core_eager"
-ASPECTS = ("written", "reshaped", "is argument", "shares with argument", "shares with output", "left as it was", "explained")
+ASPECTS = ("written", "reshaped", "is argument", "shares with argument", "shares with output", "left as it was", "explained", "not compilable")
 
 Facts = dict[tuple[str, str], Any]
 """(aspect, subject) → what is so."""
@@ -48,7 +49,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, metavar="INDEX", help="look at one program and show its code")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    explain = aot_core.explain_with(resolve(options.backend))
+    backend = resolve(options.backend)
     first, count = (options.first, options.programs) if options.only is None else (options.only, 1)
     agreed: collections.Counter[str] = collections.Counter()
     asked: collections.Counter[str] = collections.Counter()
@@ -61,7 +62,7 @@ def main() -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for number in range(len(case.program.calls)):
-                seen, told, explanation = compare(case, number, explain)
+                seen, told, explanation = compare(case, number, backend)
                 in_graphs += not (explanation.written_elsewhere or explanation.reshaped_elsewhere)
                 for key in seen:
                     asked[key[0]] += 1
@@ -87,7 +88,7 @@ def main() -> int:
     return bool(wrong)
 
 
-def compare(case: Case, number: int, explain: Any) -> tuple[Facts, Facts, aot_core.Explanation]:
+def compare(case: Case, number: int, backend: Any) -> tuple[Facts, Facts, aot_core.Explanation]:
     """Return what is seen of one call in eager, and what is told of it."""
     program = case.program
     names = program.namespace()
@@ -102,10 +103,16 @@ def compare(case: Case, number: int, explain: Any) -> tuple[Facts, Facts, aot_co
         given = arguments()
         before, random_state = _state(given), torch.get_rng_state()
         try:
-            explanation = explain(names["f"], *given.values())
+            explanation = aot_core.explain_with(backend)(names["f"], *given.values())
         except Exception as error:
-            first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
-            return {("explained", ""): True}, {("explained", ""): first_line}, aot_core.Explanation("f", "", {})
+            message = f"{type(error).__name__}: {error}".partition("\n")[0]
+            empty = aot_core.Explanation("f", "", {})
+            torch.compiler.reset()
+            try:
+                torch.compile(program.namespace()["f"], backend=backend)(*arguments().values())
+            except Exception:
+                return {("not compilable", ""): True}, {("not compilable", ""): True}, empty
+            return {("explained", ""): True}, {("explained", ""): message}, empty
     kept = _same_state(before, _state(given)) and torch.equal(random_state, torch.get_rng_state())
     told = _told(explanation, list(given))
     seen["left as it was", ""], told["left as it was", ""] = True, kept

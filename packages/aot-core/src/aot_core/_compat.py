@@ -400,6 +400,15 @@ def with_lazy_bits(tensor: torch.Tensor, *, like: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def copy_view_rules(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Let operations in place be legal on a view where they are on another: one made under ``no_grad``, or one of
+    several results of ``split``, forbids some of them.
+    """
+    if source._is_view() and target._is_view() and not source.is_inference():
+        autograd = torch._C._autograd  # type: ignore[attr-defined]
+        autograd._set_creation_meta(target, autograd._get_creation_meta(source))
+
+
 def find_backend(name: str) -> Any:
     """Return what ``torch.compile(backend=name)`` would call."""
     return importlib.import_module("torch._dynamo").lookup_backend(name)

@@ -124,11 +124,12 @@ class Copies:
         if original.dtype != root.dtype or type(original) is not torch.Tensor:
             return None
         # A view of a tensor that requires a gradient, and requires none itself, was taken under no_grad.
-        with torch.set_grad_enabled(original.requires_grad):
+        with torch.set_grad_enabled(original.requires_grad or not root.requires_grad):
             view = root.as_strided(original.size(), original.stride(), original.storage_offset())
             view = _compat.with_lazy_bits(view, like=original)
         if original.requires_grad and not view.requires_grad:
             view.requires_grad_()
+        _compat.copy_view_rules(original, view)
         return view if original.is_leaf == view.is_leaf else None
 
     def _storage(self, original: torch.Tensor) -> torch.UntypedStorage:
