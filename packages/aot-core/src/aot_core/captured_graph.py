@@ -256,7 +256,9 @@ class _FakeRun(fx.Interpreter):
             for i, other in enumerate(outputs)
             if i != position and has_memory(other) and other.untyped_storage()._cdata == storage
         )
-        owners = [i for i, x in enumerate(self._twins) if has_memory(x) and x.untyped_storage()._cdata == storage]
+        owners = [
+            i for i, x in enumerate(self._twins) if has_memory(x) and x.untyped_storage()._cdata == storage
+        ]
         kind, alias_of = "fresh", tuple(inputs[i].name for i in owners)
         itself = [inputs[i].name for i in owners if self._twins[i] is output]
         if itself:

@@ -34,6 +34,7 @@ from aot_core.tensor_names import TensorNames, path_name
 
 __all__ = ["explain", "explain_with"]
 
+
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
     """Tell what a function or module does when it is compiled: to its inputs, to memory, in how many graphs.
 
@@ -124,19 +125,21 @@ def _explain_results(
         places.append(path_name("result", path))
         leaves.append(leaf)
 
-    def share(one: Any, other: Any) -> bool:
-        claimed = explained.share_memory(one, other)
-        return same_memory(one, other) if claimed is None else claimed
+    told = [_explain_result(leaf, explained, names) for leaf in leaves]
+
+    def share(i: int, j: int) -> bool:
+        if told[i].memory_of or told[j].memory_of:
+            return not set(told[i].memory_of).isdisjoint(told[j].memory_of)
+        by_graph = explained.share_memory(leaves[i], leaves[j])
+        return same_memory(leaves[i], leaves[j]) if by_graph is None else by_graph
 
     return tuple(
         dataclasses.replace(
-            _explain_result(leaf, explained, names),
+            result,
             name=place,
-            shares_memory_with=tuple(
-                places[j] for j, other in enumerate(leaves) if j != i and share(leaf, other)
-            ),
+            shares_memory_with=tuple(places[j] for j in range(len(told)) if j != i and share(i, j)),
         )
-        for i, (place, leaf) in enumerate(zip(places, leaves, strict=True))
+        for i, (place, result) in enumerate(zip(places, told, strict=True))
     )
 
 

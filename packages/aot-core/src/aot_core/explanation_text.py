@@ -33,7 +33,11 @@ def as_text(explanation: Explanation) -> str:
         indent = "  " * (section.level - 1)
         lines = [indent + section.title, *(f"{indent}  {line}" for line in section.lines)]
         table = [section.headers, *section.rows] if section.rows else []
-        widths = [max(len(row[column]) for row in table) for column in range(len(section.headers))] if table else []
+        widths = (
+            [max(len(row[column]) for row in table) for column in range(len(section.headers))]
+            if table
+            else []
+        )
         for row in table:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             lines.append(f"{indent}  {'  '.join(cells)}".rstrip())
@@ -57,21 +61,19 @@ def as_markdown(explanation: Explanation) -> str:
 
 def readable_bytes(count: int) -> str:
     """Return ``1536`` as ``"1.5 KiB"``."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            break
-        size /= 1024
-    else:
-        unit = "TiB"
-    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
+    return f"{count} B" if power == 0 else f"{count / 1024**power:.1f} {units[power]}"
 
 
 def _sections(explanation: Explanation) -> Iterator[_Section]:
     yield _Section(f"{explanation.subject} with {explanation.backend}", 1, _summary(explanation))
     if explanation.results:
         yield _Section(
-            "Returns", 2, headers=("result", "what", "memory"), rows=list(map(_output_row, explanation.results))
+            "Returns",
+            2,
+            headers=("result", "what", "memory"),
+            rows=list(map(_output_row, explanation.results)),
         )
     if explanation.breaks:
         rows = [(_first_line(entry.reason), entry.source or "") for entry in explanation.breaks]
@@ -99,7 +101,8 @@ def _summary(explanation: Explanation) -> list[str]:
 def _graph_sections(graph: GraphExplanation) -> Iterator[_Section]:
     lines = [f"{name}: {text}" for name, text in (("error", graph.error), ("unknown", graph.unknown)) if text]
     lines += [
-        f"{stage.stage}: {_count(stage.count, 'operation')}{_operators(stage.operations)}" for stage in graph.stages
+        f"{stage.stage}: {_count(stage.count, 'operation')}{_operators(stage.operations)}"
+        for stage in graph.stages
     ]
     yield _Section(f"Graph {graph.name}: {graph.mode}, {graph.status}", 2, lines)
     if graph.inputs:
@@ -125,7 +128,9 @@ def _graph_sections(graph: GraphExplanation) -> Iterator[_Section]:
         yield _Section(
             "Saved for the backward",
             3,
-            [f"activations: {readable_bytes(graph.activation_bytes)}; parameters and inputs, held anyway: {held}"],
+            [
+                f"activations: {readable_bytes(graph.activation_bytes)}; parameters and inputs, held anyway: {held}"
+            ],
             ("value", "kind", "what", "size", "operation", "source"),
             [
                 (

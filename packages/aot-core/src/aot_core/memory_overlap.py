@@ -56,7 +56,9 @@ class Region:
 
 def has_memory(value: Any) -> bool:
     """Tell whether a value is a tensor whose elements lie in a storage of its own, by size and strides."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
+    return (
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
+    )
 
 
 def same_memory(one: Any, other: Any) -> bool:

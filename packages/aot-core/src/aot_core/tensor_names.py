@@ -31,7 +31,11 @@ class TensorNames:
         self._origins: dict[int, tuple[torch.Tensor, str]] = {}
 
     def add_call(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], captured: Mapping[str, Any]
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        captured: Mapping[str, Any],
     ) -> None:
         """Name all that a call of a function can reach.
 
@@ -80,7 +84,10 @@ class TensorNames:
     def names_beside(self, tensor: torch.Tensor) -> list[str]:
         """Return the names of all tensors in the memory of one, its own included."""
         return [
-            name for named in self._named.values() if same_memory(named.tensor, tensor) for name in named.names
+            name
+            for named in self._named.values()
+            if same_memory(named.tensor, tensor)
+            for name in named.names
         ]
 
     def _add_value(self, name: str, value: Any, kind: str) -> None:
