@@ -400,12 +400,19 @@ def with_lazy_bits(tensor: torch.Tensor, *, like: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def copied_storage(storage: Any) -> Any:
+    """Return a storage with the same bytes, if it has any: one on the device "meta" has none."""
+    if storage.device.type == "meta":
+        return torch.UntypedStorage(storage.nbytes(), device="meta")  # type: ignore[no-untyped-call]
+    return storage.clone()
+
+
 def copy_view_rules(source: torch.Tensor, target: torch.Tensor) -> None:
     """Let operations in place be legal on a view where they are on another: one made under ``no_grad``, or one of
     several results of ``split``, forbids some of them.
     """
     if source._is_view() and target._is_view() and not source.is_inference():
-        autograd = torch._C._autograd  # type: ignore[attr-defined]
+        autograd = torch._C._autograd
         autograd._set_creation_meta(target, autograd._get_creation_meta(source))
 
 
@@ -517,7 +524,7 @@ class _CodeCaches:
 
 @contextlib.contextmanager
 def _fresh_shape_history() -> Iterator[None]:
-    module = importlib.import_module("torch._dynamo.pgo")
+    module: Any = importlib.import_module("torch._dynamo.pgo")
     if not hasattr(module, "_CODE_STATE") or not hasattr(module, "CodeState"):
         yield
         return

@@ -167,11 +167,13 @@ class ExplainedBackend(Backend):
 
         # The wrapper keeps the signature: it tells which arguments a partitioner takes.
         @functools.wraps(tools.partition_fn)
-        def partition(joint: fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> Any:
+        def partition(
+            joint: fx.GraphModule, joint_inputs: Any, /, *, num_fwd_outputs: int, **kwargs: Any
+        ) -> tuple[fx.GraphModule, fx.GraphModule]:
             record = self._records[current_compilation().graph]
             record.stages.append(StageExplanation("joint", _operations(joint)))
             record.tangents = _tangents(joint, record)
-            parts = tools.partition_fn(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
+            parts = tools.partition_fn(joint, joint_inputs, num_fwd_outputs=num_fwd_outputs, **kwargs)
             if isinstance(parts, tuple) and len(parts) == 2:
                 record.saved = _saved(parts[0], num_fwd_outputs, record)
             return parts
@@ -290,7 +292,7 @@ def _saved(forward: fx.GraphModule, num_fwd_outputs: int, record: _Record) -> li
     for node in returned[num_fwd_outputs:]:
         if not isinstance(node, fx.Node):
             continue
-        value = node.meta.get("val")
+        value: Any = node.meta.get("val")
         storage = _storage(value)
         if storage is None:
             kind = "number" if not isinstance(value, torch.Tensor) else "activation"

@@ -85,6 +85,7 @@ def explain_with(
             "Of torch's own, explain_with('aot_core_eager') comes closest to 'aot_eager', and "
             "explain_with('aot_inductor_debug') to 'inductor'."
         )
+    given_options = None if options is None else dict(options)
     settings = parse_settings(found.settings_type, options, backend=found.name).to_dict()
 
     def explain_call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
@@ -96,7 +97,7 @@ def explain_with(
         names.add_call(copied, copied_args, copied_kwargs, copies.captured)
         explained = ExplainedBackend(found, names)
         with random_state_kept(), _compat.dynamo_kept() as dynamo:
-            compiled = torch.compile(copied, backend=explained, options=options, mode=mode, dynamic=dynamic)  # type: ignore[call-overload]
+            compiled = torch.compile(copied, backend=explained, options=given_options, mode=mode, dynamic=dynamic)
             result = compiled(*copied_args, **copied_kwargs)
         explanation = Explanation(
             subject=getattr(given, "__qualname__", type(given).__name__),

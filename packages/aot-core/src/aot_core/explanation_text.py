@@ -76,7 +76,9 @@ def _sections(explanation: Explanation) -> Iterator[_Section]:
             rows=list(map(_output_row, explanation.results)),
         )
     if explanation.breaks:
-        rows = [(_first_line(entry.reason), entry.source or "") for entry in explanation.breaks]
+        rows: list[tuple[str, ...]] = [
+            (_first_line(entry.reason), entry.source or "") for entry in explanation.breaks
+        ]
         yield _Section("Graph breaks", 2, headers=("reason", "source"), rows=rows)
     for graph in explanation.graphs:
         yield from _graph_sections(graph)

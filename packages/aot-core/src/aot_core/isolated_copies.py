@@ -136,10 +136,7 @@ class Copies:
         storage = original.untyped_storage()
         if storage._cdata not in self._storages:
             self._kept.append(storage)
-            nothing_inside = original.device.type == "meta"
-            self._storages[storage._cdata] = (
-                torch.UntypedStorage(storage.nbytes(), device="meta") if nothing_inside else storage.clone()
-            )
+            self._storages[storage._cdata] = _compat.copied_storage(storage)
         return self._storages[storage._cdata]
 
     def _plain_function(self, function: types.FunctionType, *, top: bool = False) -> Any:
