@@ -321,6 +321,21 @@ def traced_apart() -> Iterator[None]:
         yield
 
 
+def switches_grad_mode(node: fx.Node) -> bool:
+    """Tell whether a node turns gradients on or off for the ones after it."""
+    return node.target is torch._C._set_grad_enabled
+
+
+def is_refused_view(error: BaseException) -> bool:
+    """Tell whether AOTAutograd failed since autograd or functionalization refuses a write to a view."""
+    message = str(error)
+    return isinstance(error, RuntimeError) and (
+        "encountered a mutation on a view chain" in message
+        or "A view was created in no_grad mode" in message
+        or "is a view and is being modified inplace" in message
+    )
+
+
 def forget_metadata() -> None:
     """Forget what AOTAutograd noted of the last graph, so that `changed_inputs` speaks of the next one."""
     from torch._guards import TracingContext

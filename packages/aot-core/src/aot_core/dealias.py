@@ -25,6 +25,8 @@ from aot_core.compilation import Compilation
 from aot_core.effects import Effects, find_effects, geometry_of
 from aot_core.merge import merge_aliases
 from aot_core.protocol import Decision
+from aot_core.refusals import needs_a_look, refuse_unsupported
+from aot_core.single_views import split_returned_views
 
 __all__ = ["MAX_VARIANTS", "CompileGraph", "compile_without_aliases"]
 
@@ -56,10 +58,12 @@ def compile_without_aliases(
         UnsupportedAliasingError: the example inputs share memory in a way that can't be supported. A call
             whose inputs do raises it as well.
     """
+    gm = split_returned_views(gm)
     watched = [i for i, x in enumerate(example_inputs) if _has_memory(x)]
-    if len(watched) < 2:
-        return compile_graph(gm, example_inputs)
     variants = _Variants(gm, watched, compile_graph, compilation)
+    if needs_a_look(gm, example_inputs):
+        effects = variants.effects(example_inputs)
+        refuse_unsupported(gm, example_inputs, effects, subject=compilation.subject)
     if not _share_memory([example_inputs[i] for i in watched]):
         _compat.forget_metadata()
         variants.plain = compile_graph(gm, example_inputs)
@@ -74,7 +78,9 @@ def compile_without_aliases(
         return variants.as_function()
     if variants.plain is None:
         variants.plain = compile_graph(gm, example_inputs)
-    return variants.as_function() if variants.changed else variants.plain
+    # One tensor alone shares its memory with none.
+    checked = variants.changed and len(watched) > 1
+    return variants.as_function() if checked else variants.plain
 
 
 def _has_memory(value: Any) -> bool:
@@ -149,7 +155,14 @@ class _Variants:
         key = self._key(signature, inputs)
         variant = self._merged.get(key)
         if variant is None:
-            with self._compilation.entered(), _compat.compile_config():
+            grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+            with (
+                self._compilation.entered(),
+                _compat.compile_config(),
+                # As Dynamo compiles: the tensors of a trace are none of inference mode's.
+                torch.inference_mode(False),
+                torch.set_grad_enabled(grad),
+            ):
                 # Another thread may have compiled it while this one waited.
                 variant = self._merged.get(key)
                 if variant is None:
@@ -165,7 +178,7 @@ class _Variants:
     def _compile(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
         if not signature:
             return self._compile_graph(self._gm, inputs)
-        subject = f"Graph {self._compilation.graph} of backend {self._compilation.backend!r}"
+        subject = self._compilation.subject
         merged = merge_aliases(self._gm, signature, self.effects(inputs), subject=subject)
         compiled = self._compile_graph(merged.gm, merged.inputs(inputs))
         placeholders = [node.name for node in self._gm.graph.nodes if node.op == "placeholder"]
