@@ -312,18 +312,20 @@ def _hidden_writes(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     return [notes.is_mutable(name) for name in names]
 
 
-@contextlib.contextmanager
-def traced_apart() -> Iterator[None]:
-    """Trace without the context of a frame that Dynamo may be compiling: no guard of it is touched."""
-    from torch._guards import tracing
-
-    with tracing(None):
-        yield
+def hides_from_autograd(node: fx.Node) -> bool:
+    """Tell whether a node turns gradients off for the ones after it, or makes an alias without history."""
+    return node.target in _HIDING
 
 
-def switches_grad_mode(node: fx.Node) -> bool:
-    """Tell whether a node turns gradients on or off for the ones after it."""
-    return node.target is torch._C._set_grad_enabled
+_HIDING = frozenset(
+    {
+        torch._C._set_grad_enabled,
+        getattr(torch._C._autograd, "_get_data_attr", None),  # tensor.data
+        torch.Tensor.detach,
+        torch.detach,
+        "detach",
+    }
+)
 
 
 def is_refused_view(error: BaseException) -> bool:

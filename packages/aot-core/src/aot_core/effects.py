@@ -17,7 +17,7 @@ from torch import fx
 
 from aot_core import _compat
 
-__all__ = ["Effects", "Geometry", "InputEffect", "find_effects", "geometry_of"]
+__all__ = ["Effects", "Geometry", "InputEffect", "fake_like", "find_effects", "geometry_of"]
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Size, strides and storage offset, the last two in elements."""
@@ -88,7 +88,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
     effects = Effects([InputEffect() for _ in inputs])
     mode = _compat.new_fake_mode()
     try:
-        fakes = [_fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
+        fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
         before = [geometry_of(x) if _plain(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
         with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
@@ -136,7 +136,7 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
+def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     """Return a fake tensor with a tensor's metadata and memory of its own."""
     if not _plain(tensor):
         fake: torch.Tensor = mode.from_tensor(tensor.detach())

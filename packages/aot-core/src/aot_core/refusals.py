@@ -18,7 +18,7 @@ __all__ = ["needs_a_look", "overlaps_itself", "refuse_unsupported"]
 def needs_a_look(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
     """Tell whether a graph could hold something to refuse; most can't, and looking costs a fake run."""
     overlapping = any(isinstance(x, torch.Tensor) and overlaps_itself(x) for x in inputs)
-    return overlapping or any(_compat.switches_grad_mode(node) for node in gm.graph.nodes)
+    return overlapping or any(_compat.hides_from_autograd(node) for node in gm.graph.nodes)
 
 
 def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effects, *, subject: str) -> None:
@@ -26,9 +26,11 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
 
     Raises:
         UnsupportedAliasingError: the graph writes to an input whose elements overlap, such as an expanded
-            one: written back, the last of several values for one place would win. Or it returns a view made
-            under ``no_grad`` of a tensor that requires a gradient: in eager such a view requires a gradient
-            and passes none on, which no output of a compiled graph can.
+            one: written back, the last of several values for one place would win. Or it writes to an input
+            that requires a gradient both in sight of autograd and hidden from it: written back as a whole, the
+            hidden part would be seen. Or it returns a view made under ``no_grad`` of a tensor that requires a
+            gradient: in eager such a view requires a gradient and passes none on, which no output of a
+            compiled graph can.
     """
     names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     for name, x, effect in zip(names, inputs, effects.inputs, strict=True):
@@ -36,6 +38,11 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
             raise UnsupportedAliasingError(
                 f"{subject} writes to its input {name}, whose elements overlap in memory (size "
                 f"{tuple(x.size())}, strides {tuple(x.stride())}). Pass a contiguous copy: x.contiguous()."
+            )
+        if effect.visible_write and effect.hidden_write and x.requires_grad and torch.is_grad_enabled():
+            raise UnsupportedAliasingError(
+                f"{subject} writes to its input {name}, which requires a gradient, both in sight of autograd and "
+                "hidden from it (under no_grad, or through a detached alias). Keep to one of the two."
             )
     if effects.unrecorded and torch.is_grad_enabled():
         raise UnsupportedAliasingError(

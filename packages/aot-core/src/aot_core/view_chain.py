@@ -11,14 +11,14 @@ nothing about it. So it is kept for what slices, shapes and permutations can't s
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import torch
 from torch import fx
 
 from aot_core.effects import Geometry
 
-__all__ = ["insert_view"]
+__all__ = ["insert_view", "is_contiguous"]
 
 
 def insert_view(graph: fx.Graph, base: fx.Node, base_geometry: Geometry, view: Geometry) -> fx.Node:
@@ -34,7 +34,7 @@ def insert_view(graph: fx.Graph, base: fx.Node, base_geometry: Geometry, view: G
     size, stride, offset = view
     if view == base_geometry:
         return graph.call_method("view", (base, list(size)))
-    simple = _is_contiguous(base_geometry) and all(size) and offset >= base_offset
+    simple = is_contiguous(base_geometry) and all(size) and offset >= base_offset
     if not simple:
         return graph.call_function(torch.as_strided, (base, size, stride, offset))
     flat = base if len(base_size) == 1 else graph.call_method("view", (base, [-1]))
@@ -45,9 +45,9 @@ def insert_view(graph: fx.Graph, base: fx.Node, base_geometry: Geometry, view: G
             return _slice(graph, flat, start, start + (size[0] - 1) * step + 1, step)
     order = sorted(range(len(size)), key=lambda d: (-stride[d], size[d]))
     sizes = [size[d] for d in order]
-    if not _is_contiguous((tuple(sizes), tuple(stride[d] for d in order), 0)):
+    if not is_contiguous((tuple(sizes), tuple(stride[d] for d in order), 0)):
         return graph.call_function(torch.as_strided, (base, size, stride, offset))
-    dense = graph.call_method("view", (_slice(graph, flat, start, start + _product(sizes), 1), sizes))
+    dense = graph.call_method("view", (_slice(graph, flat, start, start + math.prod(sizes), 1), sizes))
     if order == sorted(order):
         return dense
     return graph.call_method("permute", (dense, [order.index(d) for d in range(len(size))]))
@@ -57,7 +57,8 @@ def _slice(graph: fx.Graph, flat: fx.Node, start: int, stop: int, step: int) -> 
     return graph.call_function(torch.ops.aten.slice.Tensor, (flat, 0, start, stop, step))
 
 
-def _is_contiguous(geometry: Geometry) -> bool:
+def is_contiguous(geometry: Geometry) -> bool:
+    """Tell whether elements follow each other without gaps, the last dimension fastest."""
     size, stride, _ = geometry
     expected = 1
     for n, s in zip(reversed(size), reversed(stride), strict=True):
@@ -65,10 +66,3 @@ def _is_contiguous(geometry: Geometry) -> bool:
             return False
         expected *= n
     return True
-
-
-def _product(numbers: list[int]) -> Any:
-    result = 1
-    for n in numbers:
-        result *= n
-    return result
