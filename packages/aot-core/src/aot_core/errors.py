@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "AnalysisInstallationError",
     "AotError",
     "BackwardAutocastError",
     "CompilerError",
     "GraphCheckError",
+    "InconsistentMetadataError",
     "InvalidCompilerResultError",
     "InvalidOptionValueError",
+    "UnanalysedOperationError",
     "UnknownOptionError",
     "UnsafeGraphError",
+    "UnsupportedAliasingError",
     "UnsupportedModeError",
 ]
 
@@ -64,3 +68,19 @@ class BackwardAutocastError(AotError, RuntimeError):
 
 class GraphCheckError(AotError, AssertionError):
     """A node of the graph gave another dtype, size or stride than its metadata promised."""
+
+
+class UnsupportedAliasingError(AotError, NotImplementedError):
+    """Inputs share memory in a way that can't be compiled right, so it is not compiled at all."""
+
+
+class InconsistentMetadataError(AotError, ValueError):
+    """What an analysis was told about a function's inputs or outputs contradicts itself."""
+
+
+class UnanalysedOperationError(AotError, NotImplementedError):
+    """A node of a graph calls something of which nothing says what it writes."""
+
+
+class AnalysisInstallationError(AotError, RuntimeError):
+    """The analyses can't be put in the place of torch's own, or are not there to be taken out."""
