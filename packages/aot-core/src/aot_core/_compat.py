@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    is_traceable_wrapper_subclass,
+)
 
 if TYPE_CHECKING:
     from torch import fx
 
-__all__ = ["pytree"]
+__all__ = ["TorchDispatchMode", "pytree"]
 
 REQUIRED = (
     ("torch._functorch.aot_autograd", "aot_module_simplified"),
@@ -216,10 +220,20 @@ def is_fake(value: Any) -> bool:
 
 
 def new_fake_mode() -> Any:
-    """Return a mode under which factory functions make tensors without storage."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    """Return a mode under which factory functions make tensors without storage.
 
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    Sizes that are numbers stay numbers; one that depends on data becomes a symbol.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+
+def is_subclass(value: torch.Tensor) -> bool:
+    """Tell whether a tensor wraps others, such as a DTensor, and so has no storage of its own."""
+    plain = type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_fake(value)
+    return not plain or is_traceable_wrapper_subclass(value)
 
 
 def fake_mode_of(value: Any) -> Any:
@@ -262,6 +276,50 @@ def hint(value: Any) -> int | None:
     node = getattr(value, "node", None)
     found = getattr(node, "hint", None)
     return found if isinstance(found, int) else None
+
+
+# --- effects and aliases -----------------------------------------------------------------------------------
+
+
+def written_arguments(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that a call of a dispatcher operator writes.
+
+    Most schemas mark them. Some batch norms write their running statistics unmarked; for these, torch keeps
+    notes apart from the schema (``batch_norm_update_stats`` is in neither).
+    """
+    schema = getattr(function, "_schema", None)
+    if schema is None:
+        return []
+    marked = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
+    if not any(marked) and "batch_norm" in schema.name:
+        marked = _hidden_writes(schema, args, kwargs)
+    found: list[torch.Tensor] = []
+    for position, argument in enumerate(schema.arguments):
+        if marked[position]:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            found += [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return found
+
+
+def _hidden_writes(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[bool]:
+    statistics = ("running_mean", "running_var")
+    if schema.name == "aten::batch_norm_update_stats":
+        return [argument.name in statistics for argument in schema.arguments]
+    notes = torch._C._SchemaInfo(schema)
+    names = [argument.name for argument in schema.arguments]
+    if "training" in names:
+        position = names.index("training")
+        notes.add_argument_value("training", args[position] if position < len(args) else kwargs["training"])
+    return [notes.is_mutable(name) for name in names]
+
+
+@contextlib.contextmanager
+def traced_apart() -> Iterator[None]:
+    """Trace without the context of a frame that Dynamo may be compiling: no guard of it is touched."""
+    from torch._guards import tracing
+
+    with tracing(None):
+        yield
 
 
 # --- debugging ---------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@
       │ 1  options → frozen Settings
       │ 2  safety: what AOTAutograd can't run → the graph as it is, with a reason (strict: an error)
       │ 3  nested inputs → flat ones
-      │ 4  Stages: AOTAutograd traces, the partitioner cuts, the compilers compile
+      │ 4  aliasing: inputs that share memory → one base each, a variant for each alias signature
+      │ 5  Stages: AOTAutograd traces, the partitioner cuts, the compilers compile
       ▼
     a function that Dynamo calls, and a CompileReport
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from aot_core import _compat
 from aot_core.autocast import autocast_state
 from aot_core.compilation import Compilation
+from aot_core.dealias import compile_without_aliases
 from aot_core.errors import UnsafeGraphError, UnsupportedModeError
 from aot_core.nested_inputs import FlatInputs, has_nested_inputs
 from aot_core.protocol import CompileReport
@@ -134,12 +136,18 @@ class Backend:
         with _accounted(compilation), compilation.entered(), _compat.compile_config():
             if self._fall_back(gm, example_inputs, compilation):
                 return _compat.keep_dynamo_out(gm.forward, reason="this graph runs as it is")
-            stages = Stages(self._tools, compilation, autocast_state())
+            forward_autocast = autocast_state()
+
+            def compile_graph(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+                return Stages(self._tools, compilation, forward_autocast).run(gm, inputs)
+
             if has_nested_inputs(example_inputs):
                 flat = FlatInputs(gm, example_inputs)
-                compiled = flat.nest(stages.run(flat.gm, flat.leaves))
+                compiled = flat.nest(
+                    compile_without_aliases(flat.gm, flat.leaves, compile_graph, compilation)
+                )
             else:
-                compiled = stages.run(gm, example_inputs)
+                compiled = compile_without_aliases(gm, example_inputs, compile_graph, compilation)
             return _compat.keep_dynamo_out(compiled, reason="a compiled graph is not traced")
 
     def _new_compilation(

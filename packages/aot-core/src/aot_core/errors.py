@@ -54,6 +54,10 @@ class UnsafeGraphError(AotError, NotImplementedError):
     """The graph holds an operation that AOTAutograd can't run, and strictness was asked for."""
 
 
+class UnsupportedAliasingError(AotError, NotImplementedError):
+    """Inputs share memory in a way for which no right graph could be made."""
+
+
 class CompilerError(AotError, RuntimeError):
     """A compiler of a backend failed. Names the backend, the graph and the stage; the cause is chained."""
 

@@ -17,6 +17,7 @@ def copy_graph(
     *,
     inputs: Callable[[fx.Graph], dict[fx.Node, Any]] | None = None,
     around: Callable[[fx.Graph, fx.Node | None], None] | None = None,
+    outputs: Callable[[Any], Any] | None = None,
 ) -> fx.GraphModule:
     """Return a graph with the same operations, attributes and notes.
 
@@ -26,6 +27,7 @@ def copy_graph(
             node, or a structure of nodes. By default they are copied.
         around: Called with the copied operations in place and the output not yet: gets the copy and its first
             operation, to add nodes before and after.
+        outputs: Gets what the graph returns, and returns what the copy shall return.
     """
     graph = fx.Graph()
     renamed: dict[fx.Node, Any] = {} if inputs is None else inputs(graph)
@@ -36,7 +38,7 @@ def copy_graph(
             _compat.copy_dynamo_notes(node, copy)
     if around is not None:
         around(graph, next((node for node in graph.nodes if node.op != "placeholder"), None))
-    output = graph.output(result)
+    output = graph.output(result if outputs is None else outputs(result))
     output.meta = dict(gm.graph.output_node().meta)
     copied = fx.GraphModule(gm, graph)
     copied.meta = dict(gm.meta)

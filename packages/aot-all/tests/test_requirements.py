@@ -1,0 +1,40 @@
+"""aot-all is right when everything that it requires is there, fits, and shows its backends."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+
+import pytest
+from packaging.requirements import Requirement
+
+import aot_all
+
+REQUIRED = [
+    requirement
+    for requirement in map(Requirement, importlib.metadata.requires("aot-all") or [])
+    if requirement.marker is None
+]
+
+
+def test_version_is_the_distributions():
+    assert aot_all.__version__ == importlib.metadata.version("aot-all")
+
+
+def test_requires_the_family():
+    assert {"aot-core", "aot-registry"} <= {requirement.name for requirement in REQUIRED}
+
+
+@pytest.mark.parametrize("requirement", REQUIRED, ids=lambda requirement: requirement.name)
+def test_requirement_is_installed_in_range_and_imports(requirement):
+    assert importlib.metadata.version(requirement.name) in requirement.specifier
+    importlib.import_module(requirement.name.replace("-", "_"))
+
+
+def test_backends_of_requirements_are_declared():
+    """Whoever installs aot-all can name the backends of every package that has any."""
+    visible = {entry.name for entry in importlib.metadata.entry_points(group="torch_dynamo_backends")}
+    for requirement in REQUIRED:
+        declared = importlib.metadata.distribution(requirement.name).entry_points
+        assert {entry.name for entry in declared if entry.group == "aot_backends"} <= visible
+    assert {"aot_core_eager", "aot_inductor_debug"} <= visible

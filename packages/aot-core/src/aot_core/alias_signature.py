@@ -1,0 +1,144 @@
+"""Which inputs of one call share memory, and how: the part of a call that torch's guards don't see.
+
+Dynamo guards the size, the strides and the identity of its inputs, not what memory they lie in. A graph that
+writes an input is right only for the sharing it was compiled for, so the sharing is read at every call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence, Set
+from typing import Any
+
+import torch
+
+from aot_core import _compat
+from aot_core.effects import Geometry, geometry_of
+
+__all__ = ["AliasGroup", "AliasSignature", "Member", "alias_root", "read_signature", "storage_address"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One input of a group.
+
+    Args:
+        position: Its position among the inputs.
+        same_as: Position of the first input that is this very tensor; its own, if none is.
+        root: Which of the group's roots it comes from; see `alias_root`.
+        is_root: It is a root itself.
+        geometry: Size, strides and offset in the shared memory.
+        dtype: Its dtype.
+        requires_grad: It requires a gradient.
+        is_leaf: It is a leaf.
+        is_plain_view: It is neither conjugated nor negated on reading.
+    """
+
+    position: int
+    same_as: int
+    root: int
+    is_root: bool
+    geometry: Geometry
+    dtype: torch.dtype
+    requires_grad: bool
+    is_leaf: bool
+    is_plain_view: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class AliasGroup:
+    """Inputs that lie in the same memory.
+
+    Args:
+        members: In the order of the inputs; at least two.
+        roots_require_grad: For each root, whether it requires a gradient.
+    """
+
+    members: tuple[Member, ...]
+    roots_require_grad: tuple[bool, ...]
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Positions of the members."""
+        return tuple(member.position for member in self.members)
+
+    @property
+    def carrier(self) -> int | None:
+        """Which root can stand for the group, so that autograd sees what happens to it; None if none can.
+
+        The only one; or the only one that requires a gradient, if whatever comes from the others is detached.
+        """
+        if len(self.roots_require_grad) == 1:
+            return 0
+        differentiable = [i for i, needed in enumerate(self.roots_require_grad) if needed]
+        if len(differentiable) != 1:
+            return None
+        others_detached = all(m.root == differentiable[0] or not m.requires_grad for m in self.members)
+        return differentiable[0] if others_detached else None
+
+    def is_carrier(self, member: Member) -> bool:
+        """Tell whether a member is itself what stands for the group."""
+        return member.is_root and member.root == self.carrier
+
+    @property
+    def one_tensor(self) -> bool:
+        """Whether the members are all one tensor, passed several times."""
+        return all(member.same_as == self.members[0].position for member in self.members)
+
+
+AliasSignature = tuple[AliasGroup, ...]
+"""All groups of a call that matter. Hashable; empty when nothing is shared."""
+
+
+def storage_address(tensor: torch.Tensor) -> int:
+    """Return what tells whether two tensors lie in the same memory; 0 for one without elements."""
+    storage = tensor.untyped_storage()
+    return storage._cdata if _compat.is_fake(tensor) else storage.data_ptr()
+
+
+def alias_root(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that autograd takes a view to be a view of; for one that is no view, itself."""
+    base = tensor._base
+    return tensor if base is None else base
+
+
+def read_signature(inputs: Sequence[Any], watched: Sequence[int], changed: Set[int]) -> AliasSignature:
+    """Group the inputs of a call by the memory they lie in.
+
+    Args:
+        inputs: Of the call.
+        watched: Positions of the inputs that have memory of their own: strided tensors.
+        changed: Positions of those that the graph changes; a group without one of them is left out.
+    """
+    by_address: dict[int, list[int]] = {}
+    for position in watched:
+        by_address.setdefault(storage_address(inputs[position]), []).append(position)
+    return tuple(
+        _group([(position, inputs[position]) for position in positions])
+        for address, positions in by_address.items()
+        if address and len(positions) > 1 and not changed.isdisjoint(positions)
+    )
+
+
+def _group(tensors: list[tuple[int, torch.Tensor]]) -> AliasGroup:
+    roots: list[torch.Tensor] = []
+    members = []
+    for position, tensor in tensors:
+        root = alias_root(tensor)
+        index = next((i for i, known in enumerate(roots) if known is root), len(roots))
+        if index == len(roots):
+            roots.append(root)
+        members.append(
+            Member(
+                position,
+                next(first for first, other in tensors if other is tensor),
+                index,
+                root is tensor,
+                geometry_of(tensor),
+                tensor.dtype,
+                tensor.requires_grad,
+                tensor.is_leaf,
+                not (tensor.is_conj() or tensor.is_neg()),
+            )
+        )
+    return AliasGroup(tuple(members), tuple(root.requires_grad for root in roots))

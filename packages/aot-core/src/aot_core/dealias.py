@@ -1,0 +1,172 @@
+"""Inputs that share memory: AOTAutograd never sees them.
+
+A graph that changes no input may be called with any sharing. One that does is compiled once for each alias
+signature that it is called with::
+
+    call(inputs)
+      │ addresses of the inputs' memory, all different?  ──yes──> the plain variant
+      │ no: alias signature
+      ▼
+    variant for that signature: bases gathered, merged graph run, the caller's tensors restored
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from aot_core import _compat
+from aot_core.alias_signature import AliasSignature, read_signature
+from aot_core.compilation import Compilation
+from aot_core.effects import Effects, find_effects
+from aot_core.merge import merge_aliases
+from aot_core.protocol import Decision
+
+__all__ = ["MAX_VARIANTS", "CompileGraph", "compile_without_aliases"]
+
+log = logging.getLogger(__name__)
+
+MAX_VARIANTS = 16
+"""Variants kept for one graph. A loop whose inputs overlap elsewhere in each call would fill the memory."""
+
+CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+"""Compiles a graph whose inputs share no memory, for these example inputs."""
+
+
+def compile_without_aliases(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compile_graph: CompileGraph,
+    compilation: Compilation,
+) -> Callable[..., Any]:
+    """Compile a graph so that it is right for inputs that share memory.
+
+    Args:
+        gm: A graph as Dynamo captured it. Not changed.
+        example_inputs: Its inputs. Not kept.
+        compile_graph: Compiles a graph whose inputs share none.
+        compilation: The compile that this is a part of.
+
+    Returns:
+        A function of the inputs, one by one.
+
+    Raises:
+        UnsupportedAliasingError: the example inputs share memory in a way that can't be supported. A call
+            whose inputs do raises it as well.
+    """
+    watched = [i for i, x in enumerate(example_inputs) if _has_memory(x)]
+    if len(watched) < 2:
+        return compile_graph(gm, example_inputs)
+    effects = find_effects(gm, example_inputs)
+    changed = frozenset(i for i in effects.changed if i in watched)
+    if not changed:
+        return compile_graph(gm, example_inputs)
+    variants = _Variants(gm, effects, watched, changed, compile_graph, compilation)
+    signature = read_signature(example_inputs, watched, changed)
+    if signature:
+        variants.add(signature, example_inputs)
+    else:
+        variants.plain = compile_graph(gm, example_inputs)
+    return variants.as_function()
+
+
+def _has_memory(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
+    )
+
+
+class _Variants:
+    """The compiled variants of one graph, by alias signature."""
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        effects: Effects,
+        watched: list[int],
+        changed: frozenset[int],
+        compile_graph: CompileGraph,
+        compilation: Compilation,
+    ) -> None:
+        self.plain: Callable[..., Any] | None = None
+        self._gm = gm
+        self._effects = effects
+        self._watched = watched
+        self._changed = changed
+        self._compile_graph = compile_graph
+        self._compilation = compilation
+        self._merged: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
+
+    def as_function(self) -> Callable[..., Any]:
+        """Return what to call."""
+        watched, count = self._watched, len(self._watched)
+
+        def call(*inputs: Any) -> Any:
+            plain = self.plain
+            if plain is not None:
+                # The common case, at a sixth of a microsecond an input: nothing is shared.
+                addresses = {inputs[i].untyped_storage().data_ptr() for i in watched}
+                if len(addresses) == count:
+                    return plain(*inputs)
+            signature = read_signature(inputs, watched, self._changed)
+            if not signature and plain is not None:
+                return plain(*inputs)
+            return self._find(signature, inputs)(*inputs)
+
+        return call
+
+    def add(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile a variant for inputs like these and keep it."""
+        key = self._key(signature, inputs)
+        with _compat.traced_apart():
+            variant = self._compile(signature, inputs)
+        if len(self._merged) >= MAX_VARIANTS:
+            self._merged.popitem(last=False)
+            self._record("evict", "alias-variants-full", f"more than {MAX_VARIANTS} alias signatures")
+        self._merged[key] = variant
+        return variant
+
+    def _find(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
+        key = self._key(signature, inputs)
+        variant = self._merged.get(key)
+        if variant is None:
+            with self._compilation.entered(), _compat.compile_config():
+                # Another thread may have compiled it while this one waited.
+                variant = self._merged.get(key)
+                if variant is None:
+                    variant = self.add(signature, inputs)
+        self._merged.move_to_end(key)
+        return variant
+
+    def _key(self, signature: AliasSignature, inputs: Sequence[Any]) -> Any:
+        # A variant is compiled for numbers, not for symbols, whatever Dynamo compiled the graph for.
+        shapes = tuple(
+            (tuple(x.size()), tuple(x.stride())) if isinstance(x, torch.Tensor) else x for x in inputs
+        )
+        return signature, shapes
+
+    def _compile(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if not signature:
+            return self._compile_graph(self._gm, inputs)
+        subject = f"Graph {self._compilation.graph} of backend {self._compilation.backend!r}"
+        merged = merge_aliases(self._gm, signature, self._effects, subject=subject)
+        compiled = self._compile_graph(merged.gm, merged.inputs(inputs))
+        placeholders = [node.name for node in self._gm.graph.nodes if node.op == "placeholder"]
+        for group in signature:
+            names = ", ".join(placeholders[i] for i in group.positions)
+            self._record("merge", "aliased-inputs", f"inputs {names} share memory")
+
+        def run(*inputs: Any) -> Any:
+            return merged.restore(inputs, compiled(*merged.inputs(inputs)))
+
+        return run
+
+    def _record(self, action: str, code: str, detail: str) -> None:
+        decision = Decision("aliasing", f"graph {self._compilation.graph}", action, code, detail)
+        self._compilation.report.decisions.append(decision)
+        log.debug("%s %s", self._compilation.backend, decision)

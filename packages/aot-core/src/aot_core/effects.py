@@ -1,0 +1,177 @@
+"""What a graph does to its inputs, found by running it on fake tensors.
+
+Every input gets memory of its own here, so that a write to one is not taken for a write to another. Writes
+are seen at the dispatcher, where a schema says what an operator writes; a change of size, strides or offset,
+and an output that is an input, are seen by comparing before and after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from aot_core import _compat
+
+__all__ = ["Effects", "Geometry", "InputEffect", "find_effects", "geometry_of"]
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Size, strides and storage offset, the last two in elements."""
+
+
+@dataclasses.dataclass
+class InputEffect:
+    """What happens to one input.
+
+    Args:
+        visible_write: Its elements are written in a way that autograd records.
+        hidden_write: They are written under ``no_grad``, or through a detached alias.
+        gains_grad: It does not require a gradient before, and does after.
+        geometry: What its size, strides and offset are afterwards, if the graph changes them.
+    """
+
+    visible_write: bool = False
+    hidden_write: bool = False
+    gains_grad: bool = False
+    geometry: Geometry | None = None
+
+    @property
+    def written(self) -> bool:
+        """Whether its elements are written at all."""
+        return self.visible_write or self.hidden_write
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything about it changes."""
+        return self.written or self.geometry is not None
+
+
+@dataclasses.dataclass
+class Effects:
+    """What happens to all inputs.
+
+    Args:
+        inputs: One per input; for one that is no tensor, nothing happens.
+        returned: Position of an output → position of the input that it *is*.
+        unknown: Why the graph could not be run on fake tensors, or None.
+    """
+
+    inputs: list[InputEffect]
+    returned: dict[int, int] = dataclasses.field(default_factory=dict)
+    unknown: str | None = None
+
+    @property
+    def changed(self) -> list[int]:
+        """Positions of the inputs that change, or of all where that is not known."""
+        return [i for i, effect in enumerate(self.inputs) if effect.changed or self.unknown is not None]
+
+
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """Return size, strides and storage offset of a tensor whose sizes are numbers."""
+    return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
+
+
+def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
+    """Run a graph on fake versions of its inputs, and tell what it does to them.
+
+    Args:
+        gm: A graph as Dynamo captured it.
+        inputs: Its inputs. Only looked at.
+    """
+    effects = Effects([InputEffect() for _ in inputs])
+    mode = _compat.new_fake_mode()
+    try:
+        fakes = [_fake_like(x, mode) if isinstance(x, torch.Tensor) else _number(x) for x in inputs]
+        before = [geometry_of(x) if _plain(x) else None for x in fakes]
+        watch = _WatchWrites(fakes, effects.inputs)
+        with _compat.tracing_under(mode), mode, watch:
+            outputs = fx.Interpreter(gm).run(*fakes)
+    except Exception as error:
+        effects.unknown = f"{type(error).__name__}: {error}"
+        return effects
+    for i, fake in enumerate(fakes):
+        if not isinstance(fake, torch.Tensor):
+            continue
+        effect = effects.inputs[i]
+        effect.gains_grad = fake.requires_grad and not inputs[i].requires_grad
+        if before[i] is not None and geometry_of(fake) != before[i]:
+            effect.geometry = _relative(geometry_of(fake), inputs[i])
+    for position, output in enumerate(outputs if isinstance(outputs, (tuple, list)) else (outputs,)):
+        for i, fake in enumerate(fakes):
+            if isinstance(fake, torch.Tensor) and output is fake:
+                effects.returned[position] = i
+    return effects
+
+
+class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes which inputs' memory each operator writes."""
+
+    def __init__(self, fakes: Sequence[Any], effects: Sequence[InputEffect]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._owner = {
+            fake.untyped_storage()._cdata: (fake, effect)
+            for fake, effect in zip(fakes, effects, strict=True)
+            if _plain(fake)
+        }
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        for tensor in _compat.written_arguments(func, args, kwargs):
+            owner = self._owner.get(tensor.untyped_storage()._cdata) if _plain(tensor) else None
+            if owner is not None:
+                fake, effect = owner
+                if torch.is_grad_enabled() and (tensor.requires_grad or not fake.requires_grad):
+                    effect.visible_write = True
+                else:
+                    effect.hidden_write = True
+        return result
+
+
+def _fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
+    """Return a fake tensor with a tensor's metadata and memory of its own."""
+    if not _plain(tensor):
+        fake: torch.Tensor = mode.from_tensor(tensor.detach())
+        return fake
+    with mode, torch.inference_mode(tensor.is_inference()):
+        fake = torch.empty_strided(
+            [_number(n) for n in tensor.size()],
+            [_number(n) for n in tensor.stride()],
+            dtype=tensor.dtype,
+            device=tensor.device,
+        )
+        if tensor.requires_grad:
+            fake.requires_grad_()
+            # In-place operations are legal on a tensor with a history, and not on a leaf.
+            if not tensor.is_leaf:
+                fake = _without_leaf(fake)
+    return fake
+
+
+def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the strides of a leaf that is computed from it."""
+    with torch.enable_grad():
+        if any(stride == 0 and n > 1 for n, stride in zip(leaf.size(), leaf.stride(), strict=True)):
+            return leaf.view_as(leaf)  # expanded: never legal to write, so being a view does no harm
+        return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device=leaf.device).copy_(
+            leaf
+        )
+
+
+def _relative(changed: Geometry, tensor: torch.Tensor) -> Geometry:
+    size, stride, offset = changed
+    return size, stride, offset + int(tensor.storage_offset())
+
+
+def _plain(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
+    )
+
+
+def _number(value: Any) -> Any:
+    """Return the number that a symbolic one stands for in the example."""
+    return _compat.hint(value) if isinstance(value, torch.SymInt) else value
