@@ -364,9 +364,15 @@ def input_output_analysis() -> Any:
 def importers_of_the_analyses() -> list[Any]:
     """Return torch's modules that hold, or will look up, those analyses or the key of AOTAutograd's cache."""
     home = "torch._functorch._aot_autograd"
-    for name in ("runtime_wrappers", "autograd_cache", "input_output_analysis"):
-        importlib.import_module(f"{home}.{name}")
-    importlib.import_module("torch._functorch.aot_autograd")
+    # Dynamo first: the others import it, and it them, which works only in this order.
+    for name in (
+        "torch._dynamo",
+        "torch._functorch.aot_autograd",
+        f"{home}.runtime_wrappers",
+        f"{home}.autograd_cache",
+        f"{home}.input_output_analysis",
+    ):
+        importlib.import_module(name)
     loaded = list(sys.modules.items())
     return [module for name, module in loaded if name.split(".")[0] == "torch" and module is not None]
 

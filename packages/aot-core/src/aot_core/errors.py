@@ -74,10 +74,6 @@ class GraphCheckError(AotError, AssertionError):
     """A node of the graph gave another dtype, size or stride than its metadata promised."""
 
 
-class UnsupportedAliasingError(AotError, NotImplementedError):
-    """Inputs share memory in a way that can't be compiled right, so it is not compiled at all."""
-
-
 class InconsistentMetadataError(AotError, ValueError):
     """What an analysis was told about a function's inputs or outputs contradicts itself."""
 

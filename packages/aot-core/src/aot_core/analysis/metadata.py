@@ -18,8 +18,11 @@ merging change only the first section; where it ends is counted on the record as
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from aot_core import _compat
 from aot_core.errors import InconsistentMetadataError, UnsupportedAliasingError
@@ -44,7 +47,16 @@ def names_an_input(output: Any) -> bool:
 
     For views of intermediate values it is the number of an intermediate base, or of an output.
     """
-    return output.base_idx is not None and output.output_type.name in ("alias_of_input", "is_input")
+    return output.base_idx is not None and not output.output_type.name.startswith("alias_of_intermediate")
+
+
+def _output_has_tangent(output: Any) -> bool:
+    # Aliases have none: they are recreated outside the graph, where autograd sees them as views.
+    return (
+        output.output_type.name in ("non_alias", "unsafe_view_alias", "custom_function_view")
+        and issubclass(output.raw_type, torch.Tensor)
+        and getattr(output, "requires_grad_for_backward", output.requires_grad)
+    )
 
 
 def tangents_of_inputs(meta: Any) -> dict[int, Tangent]:
@@ -103,17 +115,15 @@ def rewrite(
         updated_layouts: The same for the new inputs that are updated after the graph, in order.
         added_output_layouts: The same for outputs added after the function's own.
     """
-    first_of_outputs = len(tangents_of_inputs(meta))
     in_order = [tangents[number] for number, info in enumerate(input_info) if has_tangent(info)]
-    traced = [tangent.value for tangent in in_order] + list(meta.traced_tangents[first_of_outputs:])
-    described = [tangent.description for tangent in in_order]
-    described += list(meta.traced_tangents_descs[first_of_outputs:])
+    in_order += _tangents_after_inputs(meta, output_info)
+    traced = [tangent.value for tangent in in_order]
 
     changes: dict[str, Any] = {
         "input_info": list(input_info),
         "output_info": list(output_info),
         "traced_tangents": traced,
-        "traced_tangents_descs": described,
+        "traced_tangents_descs": [tangent.description for tangent in in_order],
         # Told from the tangents themselves, so that it can't disagree with them on number, order or format.
         "subclass_tangent_meta": _compat.tensor_layouts(traced, tangents=True),
         "subclass_inp_meta": _numbered(input_layouts),
@@ -121,6 +131,19 @@ def rewrite(
         **_renumbered_fields(meta, new_number),
     }
     return dataclasses.replace(meta, **changes)
+
+
+def _tangents_after_inputs(meta: Any, output_info: Sequence[Any]) -> list[Tangent]:
+    """Return the tangents of outputs and intermediate bases, without those of outputs that became aliases."""
+    everything = map(Tangent, meta.traced_tangents, meta.traced_tangents_descs)
+    after_inputs = list(itertools.islice(everything, len(tangents_of_inputs(meta)), None))
+    kept = [
+        _output_has_tangent(new)
+        for old, new in zip(meta.output_info, output_info, strict=False)
+        if _output_has_tangent(old)
+    ]
+    of_bases = after_inputs[len(kept) :]
+    return [*itertools.compress(after_inputs, kept), *of_bases]
 
 
 def _output_layouts(meta: Any, updated: Sequence[Any], added: Sequence[Any]) -> list[Any]:

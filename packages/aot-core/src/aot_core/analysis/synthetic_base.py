@@ -102,6 +102,8 @@ def create_synthetic_base_metadata(
         _reshaped_view(outer_args[number], m.input_info[number], _inner_number(synthetic_base_info[number]))
         for number in reshaped
     ]
+    bases = {_inner_number(place) for place in synthetic_base_info if _is_merged(place)}
+    output_info = _with_siblings_as_aliases(output_info, bases)
 
     layouts = _compat.tensor_layouts(inner_args)
     rewritten = rewrite(
@@ -234,9 +236,30 @@ def _after_merging(output: Any, places: Sequence[Place]) -> Any:
     place = places[output.base_idx]
     changes: dict[str, Any] = {"base_idx": _inner_number(place)}
     if _is_merged(place):
-        changes["output_type"] = type(output.output_type).alias_of_input
+        if output.output_type.name == "is_input":
+            changes["output_type"] = type(output.output_type).alias_of_input
         changes["view_meta_sequence"] = None
     return dataclasses.replace(output, **changes)
+
+
+def _with_siblings_as_aliases(output_info: Sequence[Any], bases: set[int]) -> list[Any]:
+    """Make aliases of the parts of a base that were let pass as fresh outputs.
+
+    If all outputs that view an input come from one operation with several results (``a.unbind()``), autograd
+    forbids writing to them, and so they need not be known as views. Merging may bring another view of the same
+    base among the outputs, and then they must.
+    """
+    viewed = {
+        output.base_idx
+        for output in output_info
+        if output.output_type.name == "alias_of_input" and output.base_idx in bases
+    }
+    return [
+        dataclasses.replace(output, output_type=type(output.output_type).alias_of_input)
+        if output.output_type.name == "non_alias" and output.base_idx in viewed
+        else output
+        for output in output_info
+    ]
 
 
 def _reshaped_view(view: Any, info: Any, base_number: int) -> Any:
