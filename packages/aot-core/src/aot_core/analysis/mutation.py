@@ -268,17 +268,16 @@ class _Reader:
     ) -> _Origin:
         """Return the origin of one result of an operator."""
         name = op._schema.name
+        if name in _SET_STORAGE:
+            # The tensor itself, whose origin has just been changed.
+            return self._origin_of(values.get("self"))
         if result.alias_info is not None:
-            letters = result.alias_info.before_set | result.alias_info.after_set
-            sources = [
+            joined = _join(
                 origins[argument.name]
                 for argument in op._schema.arguments
-                if argument.name in origins
-                and argument.alias_info is not None
-                and letters & (argument.alias_info.before_set | argument.alias_info.after_set)
-            ]
+                if argument.name in origins and _may_be_same_memory(result, argument)
+            )
             itself = result.alias_info.is_write or name in _MAY_RETURN_ARGUMENT
-            joined = _join(sources)
             return joined if itself else _view_of(joined)
         if name in _HIDDEN_VIEWS:
             return _view_of(origins[op._schema.arguments[0].name])
@@ -363,6 +362,15 @@ class _Reader:
         if isinstance(value, dict):
             return _join(self._origin_of(element) for element in value.values())
         return _NEW
+
+
+def _may_be_same_memory(result: Any, argument: Any) -> bool:
+    """Tell from a schema, ``f(Tensor(a) x) -> Tensor(a)``, whether a result may be memory of an argument."""
+    if argument.alias_info is None:
+        return False
+    letters, others = (info.before_set | info.after_set for info in (result.alias_info, argument.alias_info))
+    # Of lists torch tells that there is a letter but not which.
+    return not letters or not others or bool(letters & others)
 
 
 def _may_share_memory(node: fx.Node, argument: Any) -> bool:
