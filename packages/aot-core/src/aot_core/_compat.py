@@ -503,7 +503,7 @@ def is_overload_packet(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverloadPacket)
 
 
-def written_arguments(op: Any, values: dict[str, Any]) -> set[str]:
+def written_argument_names(op: Any, values: dict[str, Any]) -> set[str]:
     """Return the names of the arguments that a call writes, those included that the schema does not mark.
 
     Batch norm writes its running statistics only if ``training`` is among the values and true, or is not given.
@@ -514,9 +514,12 @@ def written_arguments(op: Any, values: dict[str, Any]) -> set[str]:
 
 
 def may_alias_unmarked(op: Any) -> bool:
-    """Tell whether torch tags an operator as one whose schema may leave out that it aliases or writes."""
+    """Tell whether an operator may return its argument, or a view of it, though its schema does not say so.
+
+    torch has one tag for this and for writes that the schema hides; batch norm has it for the latter.
+    """
     tag = getattr(torch.Tag, "maybe_aliasing_or_mutating", None)
-    return tag is not None and tag in op.tags
+    return tag is not None and tag in op.tags and not written_argument_names(op, {})
 
 
 def changes_metadata(op: Any) -> bool:
@@ -526,12 +529,6 @@ def changes_metadata(op: Any) -> bool:
 
 # Calls in a traced graph that change a mode of the thread and no tensor.
 MODE_NODES = (*AUTOCAST_NODES, torch._C._set_grad_enabled)
-
-
-def share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors, fake ones included, are views of one storage."""
-    shared: bool = torch._C._is_alias_of(one, other)  # type: ignore[attr-defined]
-    return shared
 
 
 def is_size_function(target: Any) -> bool:

@@ -18,7 +18,7 @@ import builtins
 import dataclasses
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -228,7 +228,7 @@ class _Reader:
         } | kwargs
         origins = {name: self._origin_of(value) for name, value in values.items()}
         flags = {name: value for name, value in values.items() if isinstance(value, bool)}
-        written = _compat.written_arguments(op, flags) | set(_HIDDEN_WRITES.get(schema.name, ()))
+        written = _compat.written_argument_names(op, flags) | set(_HIDDEN_WRITES.get(schema.name, ()))
         for name in (argument.name for argument in schema.arguments if argument.name in written):
             if name in origins:
                 self._note_write(node, op, name, origins[name])
@@ -281,10 +281,9 @@ class _Reader:
             return joined if itself else _view_of(joined)
         if name in _HIDDEN_VIEWS:
             return _view_of(origins[op._schema.arguments[0].name])
-        if _compat.may_alias_unmarked(op):
-            return _join(
-                origin for argument, origin in origins.items() if _may_share_memory(node, values[argument])
-            )
+        if _compat.may_alias_unmarked(op) and values.get("train") is not True:
+            # Dropout returns its argument itself when not training.
+            return _join(origins.values())
         return _NEW
 
     def _element(self, value: Any, index: Any) -> _Origin:
@@ -371,25 +370,6 @@ def _may_be_same_memory(result: Any, argument: Any) -> bool:
     letters, others = (info.before_set | info.after_set for info in (result.alias_info, argument.alias_info))
     # Of lists torch tells that there is a letter but not which.
     return not letters or not others or bool(letters & others)
-
-
-def _may_share_memory(node: fx.Node, argument: Any) -> bool:
-    """Tell from the nodes' values, where they have them, whether a result may be memory of an argument."""
-    results = list(_tensors(node))
-    arguments = [tensor for leaf in _nodes(argument) for tensor in _tensors(leaf)]
-    if not results or not arguments:
-        return True
-    return any(_compat.share_storage(result, tensor) for result in results for tensor in arguments)
-
-
-def _tensors(node: fx.Node) -> Iterator[torch.Tensor]:
-    for leaf in _compat.pytree.tree_leaves(node.meta.get("val")):
-        if isinstance(leaf, torch.Tensor):
-            yield leaf
-
-
-def _nodes(value: Any) -> list[fx.Node]:
-    return [leaf for leaf in _compat.pytree.tree_leaves(value) if isinstance(leaf, fx.Node)]
 
 
 def _unanalysed(node: fx.Node, what: str) -> UnanalysedOperationError:
