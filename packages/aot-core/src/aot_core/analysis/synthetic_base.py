@@ -227,7 +227,7 @@ def _is_leaf(views: Sequence[Any], base: Any) -> bool:
             "Some of the inputs that share written memory are leaves of autograd's graph and others are not, and "
             "none is a view of a tensor that requires grad. Expected all or none. Detach or clone one of them."
         )
-    return leaves.pop()
+    return bool(leaves.pop())
 
 
 def _after_merging(output: Any, places: Sequence[Place]) -> Any:
