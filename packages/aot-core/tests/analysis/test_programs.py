@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hypothesis
+import pytest
 import torch
 from functorch.compile import aot_function, nop
 from programs import Program, differences, observe, programs
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 REFUSALS = "does not yet handle"
 
