@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
-
 from aot_core import analysis
 
 hypothesis.settings.register_profile(
@@ -32,7 +31,9 @@ def installed() -> Iterator[None]:
 
 @pytest.fixture(
     params=[
-        pytest.param("stock", marks=pytest.mark.xfail(reason="a defect of torch's own analysis", strict=False)),
+        pytest.param(
+            "stock", marks=pytest.mark.xfail(reason="a defect of torch's own analysis", strict=False)
+        ),
         "installed",
     ]
 )

@@ -72,7 +72,9 @@ class Program:
         given = list(inputs)
         for name, number in self.writes:
             WRITES[name](given, number % len(given))
-        return [output for name, number in self.outputs for output in OUTPUTS[name](given, number % len(given))]
+        return [
+            output for name, number in self.outputs for output in OUTPUTS[name](given, number % len(given))
+        ]
 
 
 def programs(*, repeated: bool = True) -> st.SearchStrategy[Program]:
@@ -81,14 +83,20 @@ def programs(*, repeated: bool = True) -> st.SearchStrategy[Program]:
     return st.builds(
         Program,
         views=st.lists(st.sampled_from(sorted(VIEWS)), min_size=2, max_size=3).map(tuple),
-        writes=st.lists(st.tuples(st.sampled_from(sorted(WRITES)), number), min_size=1, max_size=3).map(tuple),
-        outputs=st.lists(st.tuples(st.sampled_from(sorted(OUTPUTS)), number), min_size=1, max_size=3).map(tuple),
+        writes=st.lists(st.tuples(st.sampled_from(sorted(WRITES)), number), min_size=1, max_size=3).map(
+            tuple
+        ),
+        outputs=st.lists(st.tuples(st.sampled_from(sorted(OUTPUTS)), number), min_size=1, max_size=3).map(
+            tuple
+        ),
         repeated=st.none() | number if repeated else st.none(),
         training=st.booleans(),
     )
 
 
-def observe(function: Callable[..., Any], leaf: torch.Tensor, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+def observe(
+    function: Callable[..., Any], leaf: torch.Tensor, inputs: Sequence[torch.Tensor]
+) -> dict[str, Any]:
     """Run a function and return all that its caller can see of it."""
     outputs = list(function(*inputs))
     seen = [*outputs, *inputs]

@@ -6,10 +6,9 @@ import subprocess
 import sys
 import threading
 
+import aot_core
 import pytest
 import torch
-
-import aot_core
 from aot_core import analysis
 
 NAMES = {
@@ -21,7 +20,6 @@ NAMES = {
 
 
 def held() -> dict:
-    import torch._dynamo
     from torch._functorch import _aot_autograd, aot_autograd
     from torch._functorch._aot_autograd import autograd_cache, input_output_analysis, runtime_wrappers
 

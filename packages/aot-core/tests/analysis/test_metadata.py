@@ -7,11 +7,10 @@ import inspect
 
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
-
 from aot_core import InconsistentMetadataError, UnsupportedAliasingError
 from aot_core.analysis import create_synthetic_base_metadata, remove_dupe_metadata
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 
 def make(cls, **fields):
@@ -94,7 +93,9 @@ def metadata(infos, output_infos, **fields):
         if output.output_type.name in ("non_alias", "unsafe_view_alias") and output.requires_grad
     ]
     meta.traced_tangents_descs.append("base 0")
-    meta.traced_tangents = [torch.empty(2, 3, 4, 5).to(memory_format=torch.channels_last) for _ in meta.traced_tangents_descs]
+    tangent = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    meta.traced_tangents = [tangent.clone() for _ in meta.traced_tangents_descs]
+    meta.subclass_tangent_meta = [PlainTensorMeta(index) for index in range(len(meta.traced_tangents))]
     return meta
 
 
@@ -163,7 +164,13 @@ def test_removal_in_two_steps_is_removal_in_one(function):
 
 @pytest.mark.parametrize(
     ("keep", "places"),
-    [([True], [0, 0]), ([True, True], [0]), ([False, True], [0, 0]), ([True, True], [0, 0]), ([True, False], [0, 1])],
+    [
+        ([True], [0, 0]),
+        ([True, True], [0]),
+        ([False, True], [0, 0]),
+        ([True, True], [0, 0]),
+        ([True, False], [0, 1]),
+    ],
 )
 def test_contradictory_maps_are_refused(keep, places):
     from torch._functorch._aot_autograd.schemas import InputAliasInfo
@@ -210,7 +217,11 @@ def test_what_remains_after_merging(merge):
         if isinstance(place, tuple) and meta.input_info[number].mutates_metadata
     ]
     for number, info in enumerate(after.input_info):
-        views = [i for i, place in enumerate(places) if place == number or (isinstance(place, tuple) and place[0] == number)]
+        views = [
+            i
+            for i, place in enumerate(places)
+            if place == number or (isinstance(place, tuple) and place[0] == number)
+        ]
         old = [meta.input_info[view] for view in views]
         if not isinstance(places[views[0]], tuple):
             assert [info] == old
@@ -245,7 +256,10 @@ def pair_over(one, other):
     from torch._functorch._aot_autograd.schemas import InputAliasInfo
 
     info = make(InputAliasInfo, **dict.fromkeys(inspect.signature(InputAliasInfo).parameters, False))
-    infos = [dataclasses.replace(info, mutates_data=True, is_leaf=True), dataclasses.replace(info, is_leaf=True)]
+    infos = [
+        dataclasses.replace(info, mutates_data=True, is_leaf=True),
+        dataclasses.replace(info, is_leaf=True),
+    ]
     base = torch.empty(0)
     return create_synthetic_base_metadata(
         metadata(infos, []), [(0, one), (0, other)], [one, other], [base], [PlainAOTInput(0)]

@@ -6,13 +6,12 @@ import math
 import operator
 import os
 
+import aot_core
 import pytest
 import torch
+from aot_core.analysis import find_input_mutations
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
-
-import aot_core
-from aot_core.analysis import find_input_mutations
 
 aten = torch.ops.aten
 
@@ -124,31 +123,31 @@ def test_a_tensor_set_to_another_takes_writes_there():
 
 
 def test_the_source_line_is_that_of_the_write():
-    def backend(gm, inputs):
-        graphs.append(make_fx(gm, record_stack_traces=True)(*inputs) if False else gm)
-        return gm.forward
-
-    from functorch.compile import aot_function
-
-    graphs: list = []
-
-    def program(a):
-        a.mul_(2)
-        return a + 1
-
-    from torch._dynamo.backends.common import aot_autograd
+    graphs = []
 
     def compiler(gm, inputs):
         graphs.append(gm)
         return gm
 
-    assert aot_function is not None
-    torch.compile(program, backend=aot_autograd(fw_compiler=compiler), fullgraph=True)(torch.ones(3))
+    def program(a):
+        a.mul_(2)
+        return a + 1
+
+    backend = aot_core.aot_autograd(name="collect", fw_compiler=compiler, keep_inference_input_mutations=True)
+    torch.compile(program, backend=backend, fullgraph=True)(torch.ones(3))
     (record,) = find_input_mutations(graphs[0])
+    assert record.writer.target is aten.copy_.default
     line = program.__code__.co_firstlineno + 1
-    assert record.source is not None and record.source.startswith(os.path.basename(__file__))
-    assert record.to_dict()["operator"] == "aten.copy_.default"
-    assert line
+    assert record.source == f"{os.path.basename(__file__)}:{line}"
+    assert record.to_dict() == {
+        "input": "arg0_1",
+        "writer": record.writer.name,
+        "operator": "aten.copy_.default",
+        "argument": "self",
+        "kind": "data",
+        "caller": None,
+        "source": record.source,
+    }
 
 
 def test_dropout_that_does_nothing_returns_its_argument():
@@ -190,7 +189,9 @@ def test_branches_are_looked_into_and_their_results_followed():
 def test_an_unknown_higher_order_operator_is_reported():
     graph = fx.Graph()
     a, b = graph.placeholder("a"), graph.placeholder("b")
-    call = graph.call_function(torch.ops.higher_order.triton_kernel_wrapper_mutation, (), {"kwargs": {"x": a}})
+    call = graph.call_function(
+        torch.ops.higher_order.triton_kernel_wrapper_mutation, (), {"kwargs": {"x": a}}
+    )
     graph.output((call, b))
     (record,) = find_input_mutations(graph)
     assert (record.input.name, record.kind) == ("a", "possible")

@@ -6,10 +6,9 @@ import types
 
 import pytest
 import torch
+from aot_core.analysis import compute_overlapping_inputs
 from hypothesis import given
 from hypothesis import strategies as st
-
-from aot_core.analysis import compute_overlapping_inputs
 
 CONFIG = types.SimpleNamespace(aot_autograd_arg_pos_to_source=None)
 
@@ -63,7 +62,10 @@ def test_rows_and_columns_that_interleave():
 
 def test_elements_lie_apart_and_bytes_do_not():
     single = torch.zeros(24)
-    assert compute_overlapping_inputs(CONFIG, [single[8:12], single.view(torch.float64)[4:6]], [0, 1]) == {0, 1}
+    assert compute_overlapping_inputs(CONFIG, [single[8:12], single.view(torch.float64)[4:6]], [0, 1]) == {
+        0,
+        1,
+    }
 
 
 @pytest.mark.parametrize("dynamic", [True, False])

@@ -41,7 +41,10 @@ def test_aot_function_agrees_with_eager(installed, metadata_checked, program):
     reference = expected(program)
     # Not the program itself: AOTAutograd keeps what it compiled on the function.
     function = aot_function(
-        lambda *inputs: program(*inputs), fw_compiler=nop, bw_compiler=nop, keep_inference_input_mutations=True
+        lambda *inputs: program(*inputs),
+        fw_compiler=nop,
+        bw_compiler=nop,
+        keep_inference_input_mutations=True,
     )
     assert differences(reference, compiled(program, function)) == []
 

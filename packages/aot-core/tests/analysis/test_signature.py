@@ -6,13 +6,12 @@ import types
 
 import pytest
 import torch
+from aot_core import InconsistentMetadataError
+from aot_core.analysis import create_graph_signature
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import fx
 from torch.utils import _pytree as pytree
-
-from aot_core import InconsistentMetadataError
-from aot_core.analysis import create_graph_signature
 
 SPEC = pytree.tree_structure(())
 
@@ -69,7 +68,8 @@ def test_every_section_is_where_it_belongs(tokens, params, buffers, users, outpu
         user_args_flat=[
             3 if kind == "number" else torch.zeros(1, requires_grad=kind == "grad") for kind in users
         ],
-        params_and_buffers_flat=[torch.zeros(1, requires_grad=grad) for grad in params] + [torch.zeros(1)] * buffers,
+        params_and_buffers_flat=[torch.zeros(1, requires_grad=grad) for grad in params]
+        + [torch.zeros(1)] * buffers,
         param_names=[f"module.p{i}" for i in range(len(params))],
         buffer_names=[f"module.b{i}" for i in range(buffers)],
         trace_joint=joint,
@@ -81,7 +81,9 @@ def test_every_section_is_where_it_belongs(tokens, params, buffers, users, outpu
     assert signature.user_inputs == [f"u{i}" for i in range(len(users))]
     assert signature.user_outputs == [f"out{i}" for i in range(outputs)]
     assert signature.buffers_to_mutate == {f"written{i}": f"module.b{i}" for i in written if i < buffers}
-    assert signature.user_inputs_to_mutate == {f"written{i}": f"u{i - buffers}" for i in written if i >= buffers}
+    assert signature.user_inputs_to_mutate == {
+        f"written{i}": f"u{i - buffers}" for i in written if i >= buffers
+    }
     backward = signature.backward_signature
     if not joint:
         assert backward is None

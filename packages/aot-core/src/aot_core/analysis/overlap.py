@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,8 +30,9 @@ def compute_overlapping_inputs(
     answer adds no other guard, none on shapes in particular. Without known sources there is no such guard
     to add, and the shapes that the answer rests on are guarded in the usual way.
 
-    Overlap is symmetric, and the answer does not depend on the order of the inputs. It errs on the side of
-    overlapping for views that interleave in more than two dimensions.
+    Overlap is symmetric, and the answer does not depend on the order of the inputs. No overlap is missed;
+    views that interleave without touching in more intricate ways than rows, columns, blocks and regular steps may
+    be said to overlap.
 
     Args:
         aot_config: AOTAutograd's configuration, read for the sources of the inputs.
@@ -58,6 +60,8 @@ def compute_overlapping_inputs(
             [sources[number] for number in sorted(inside)],
             [sources[number] for number in sorted(set(numbers) - inside)],
         )
+    elif not symbolic:
+        positions = _without_interleaved(tensors, positions)
     return {numbers[position] for position in positions | across_dtypes}
 
 
@@ -75,6 +79,33 @@ def _shape_guards_suppressed(context: Any, has_sources: bool) -> Iterator[None]:
         return
     with shape_env.suppress_guards():
         yield
+
+
+def _without_interleaved(tensors: Sequence[torch.Tensor], positions: set[int]) -> set[int]:
+    """Keep those of torch's overlapping tensors that overlap one which they do not merely interleave with.
+
+    torch takes the columns of a matrix, and ``x[::2]`` and ``x[1::2]``, to overlap.
+    """
+    found: set[int] = set()
+    for i, j in itertools.combinations(sorted(positions), 2):
+        if {i, j} <= found or _interleave(tensors[i], tensors[j]):
+            continue
+        if _compat.overlapping([tensors[i], tensors[j]], symbolic=False):
+            found.update((i, j))
+    return found
+
+
+def _interleave(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors of one dtype step over each other: no sum of their steps leads from one to the other."""
+    steps = [
+        stride
+        for tensor in (one, other)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        if size > 1
+    ]
+    distance = one.storage_offset() - other.storage_offset()
+    step = math.gcd(*steps)
+    return one.dtype == other.dtype and (distance % step != 0 if step else distance != 0)
 
 
 def _overlapping_across_dtypes(tensors: Sequence[torch.Tensor]) -> set[int]:
