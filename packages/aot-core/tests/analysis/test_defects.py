@@ -160,7 +160,8 @@ def test_dtypes_differ_over_one_storage():
     try:
         got = observe(compiled, *inputs())
     except Exception as error:
-        assert "different dtypes" in str(error)
+        if "different dtypes" not in str(error):
+            raise
     else:
         assert differences(reference, got) == []
 

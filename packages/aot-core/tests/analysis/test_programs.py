@@ -74,4 +74,5 @@ def test_metadata_of_parts_is_what_torch_would_collect(installed, metadata_check
         compiled(program, function)
     except RuntimeError as error:
         # Loud, and of the same origin as the comment above.
-        assert "is a view and" in str(error)
+        if "is a view and" not in str(error):
+            raise

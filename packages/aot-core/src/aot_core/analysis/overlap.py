@@ -60,7 +60,7 @@ def compute_overlapping_inputs(
             [sources[number] for number in sorted(inside)],
             [sources[number] for number in sorted(set(numbers) - inside)],
         )
-    elif not symbolic:
+    if not symbolic:
         positions = _without_interleaved(tensors, positions)
     return {numbers[position] for position in positions | across_dtypes}
 
