@@ -11,6 +11,8 @@ pytestmark = [
     pytest.mark.usefixtures("stock_or_installed"),
     # Dynamo and the making of fake tensors look at the gradient of every view.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+    # Inductor's own import.
+    pytest.mark.filterwarnings("ignore:`torch.jit.script"),
 ]
 
 

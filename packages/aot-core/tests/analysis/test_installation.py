@@ -98,7 +98,7 @@ def test_a_fresh_process_can_install_first():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
 def test_a_warm_cache_serves_nobody_the_others_result(tmp_path, monkeypatch):
     from torch._dynamo.utils import counters
     from torch._functorch import config
