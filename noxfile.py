@@ -211,7 +211,7 @@ def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
     install_wheels(session, map(Requirement, PACKAGES))
     install(session, "-r", "docs/requirements.txt")
-    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+    session.run("sphinx-build", "-E", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 
 @nox.session(requires=["build"])

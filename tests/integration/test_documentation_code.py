@@ -1,7 +1,8 @@
 """Every ``python`` block of READMEs and docs/ runs; the blocks of one page run in order, as one program.
 
 A block under the comment ``<!-- no-run: reason -->`` is only compiled. Indented blocks (in a list, in an
-admonition) count too.
+admonition) count too. A ``text`` block right below is what the code prints, numbers and file names aside; ``...``
+in it stands for anything.
 
 Each page is a process of its own. All are forked from a server that has imported torch, which takes longer than
 most pages do.
@@ -31,7 +32,8 @@ FENCE = re.compile(
     r"(?:^[ \t]*<!--[ ]no-run:[ ](?P<reason>[^\n]+?)[ ]-->\s*\n)?"
     r"^(?P<indent>[ \t]*)(?P<fence>```+|:::+)[ ]*(?:\{code-block\}[ ]+)?python[^\n]*\n"
     r"(?P<code>.*?)"
-    r"^(?P=indent)(?P=fence)[ \t]*$",
+    r"^(?P=indent)(?P=fence)[ \t]*$"
+    r"(?:\s*\n(?P=indent)```text\n(?P<output>.*?)^(?P=indent)```[ \t]*$)?",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -40,20 +42,27 @@ START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() 
 PROCESSES = multiprocessing.get_context(START)
 if START == "forkserver":
     PROCESSES.set_forkserver_preload(["torch._dynamo"])
+MARK = "---- end of the block at line {} ----"
 TIME_LIMIT = 240  # seconds; a page that hangs is ended
 
 
 class Block(NamedTuple):
-    """One block of code: the page's line where it starts, its text, and why it isn't run."""
+    """One block of code: the page's line where it starts, its text, why it isn't run, and what it prints."""
 
     line: int
     code: str
     reason: str | None
+    output: str | None
 
 
 def blocks(text: str) -> list[Block]:
     return [
-        Block(text.count("\n", 0, found.start("code")) + 1, textwrap.dedent(found["code"]), found["reason"])
+        Block(
+            text.count("\n", 0, found.start("code")) + 1,
+            textwrap.dedent(found["code"]),
+            found["reason"],
+            found["output"],
+        )
         for found in FENCE.finditer(text)
     ]
 
@@ -65,7 +74,32 @@ def program(page_blocks: list[Block]) -> str:
         if block.reason is None:
             lines += [""] * (block.line - 1 - len(lines))
             lines += block.code.splitlines()
+            lines.append(
+                f"print({MARK.format(block.line)!r}, flush=True)"
+            )  # on the line of the closing fence
     return "\n".join(lines) + "\n"
+
+
+def what_each_printed(output: str) -> dict[int, str]:
+    """Split the output of a page by its blocks: the line where a block starts, and what it printed."""
+    parts = re.split(MARK.format(r"(\d+)"), output)
+    return {int(line): printed for printed, line in zip(parts[::2], parts[1::2], strict=False)}
+
+
+def prints(printed: str, promised: str) -> bool:
+    """Tell whether a page's ``text`` block is what was printed, which may have warnings in between."""
+    position, printed = 0, comparable(printed)
+    for part in promised.split("..."):
+        position = printed.find(comparable(part), position)
+        if position < 0:
+            return False
+    return True
+
+
+def comparable(text: str) -> str:
+    """Return a text without what differs from run to run: figures, file names, the breaks of lines."""
+    text = re.sub(r"[\w-]+\.(py|md):\d+", "FILE", text)
+    return " ".join(re.sub(r"\d+(\.\d+)?(e[+-]\d+)?", "0", text).split())
 
 
 def run_page(page: Path, folder: Path) -> tuple[int | None, str]:
@@ -106,6 +140,11 @@ WITH_CODE = [page for page in PAGES if any(block.reason is None for block in blo
 def test_code_runs(page, tmp_path):
     code, output = run_page(page, tmp_path)
     assert code == 0, f"{page} ended with {code}\n{output}"
+    printed = what_each_printed(output)
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.output is not None and block.reason is None:
+            where = f"{page}:{block.line}"
+            assert prints(printed[block.line], block.output), f"{where} prints\n{printed[block.line]}"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +171,25 @@ def test_blocks_are_found_joined_and_left_out(tmp_path):
     assert [block.reason for block in blocks(page.read_text())] == [None, "needs a GPU", None, None]
     assert [block.line for block in blocks(page.read_text())] == [3, 7, 12, 18]
     assert run_page(page, tmp_path)[0] == 5
+
+
+def test_output_is_compared(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nprint('took 3 s')\n```\n\n```text\ntook 0.25 s\n```\n```python\nprint(2)\n```\n"
+    )
+    code, output = run_page(page, tmp_path)
+    assert code == 0, output
+    first, second = blocks(page.read_text())
+    assert (first.output, second.output) == ("took 0.25 s\n", None)
+    assert {line: text.strip() for line, text in what_each_printed(output).items()} == {2: "took 3 s", 9: "2"}
+
+
+def test_another_output_is_seen():
+    assert prints("a.py:3 took 3 s\n", "page.py:5 took\n1.5 s")
+    assert prints("one two three", "one ... three")
+    assert not prints("one two three", "three ... one")
+    assert not prints("ok", "fallback")
 
 
 def test_a_broken_page_fails(tmp_path):

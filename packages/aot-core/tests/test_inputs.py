@@ -144,3 +144,51 @@ class TestThroughDynamo:
         with torch._dynamo.compiled_autograd._enable(torch.compile(backend=aot_core_eager)):
             (x * 2).sin().sum().backward()
         torch.testing.assert_close(x.grad, 2 * torch.cos(2 * x.detach()))
+
+
+# torch looks at .grad of every input it makes a fake tensor for.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+class TestWritesUnderNoGrad:
+    """Autograd must not see them: recorded, such a write would cut the history of what it writes to."""
+
+    @pytest.mark.parametrize("keep", [True, False])
+    @pytest.mark.parametrize("name", ["leaf", "intermediate", "view of a leaf"])
+    def test_history_and_gradient_of_the_input(self, name: str, keep: bool) -> None:
+        make = {
+            "leaf": lambda leaf: leaf,
+            "intermediate": lambda leaf: leaf.clone(),
+            "view of a leaf": lambda leaf: leaf.narrow(0, 0, 2),
+        }[name]
+
+        def f(x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                x.add_(0.5)
+            return x * 2
+
+        backend = aot_core.aot_autograd(
+            name="x", fw_compiler=lambda gm, inputs: gm, keep_inference_input_mutations=keep
+        )
+        seen = []
+        for function in (f, torch.compile(f, backend=backend)):
+            leaf = torch.ones(3, requires_grad=True)
+            x = make(leaf)
+            (function(x).sum() + x.sum()).backward()
+            seen.append((leaf.grad, leaf.detach(), x.detach()))
+        torch.testing.assert_close(seen[1], seen[0])
+
+    def test_graphs_are_functional_unless_the_compiler_wants_them_otherwise(self) -> None:
+        targets: list[set[str]] = []
+
+        def compiler(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+            targets.append({str(node.target) for node in gm.graph.nodes if node.op == "call_function"})
+            return gm
+
+        for keep in (False, True):
+            torch.compiler.reset()
+            backend = aot_core.aot_autograd(
+                name="x", fw_compiler=compiler, keep_inference_input_mutations=keep
+            )
+            x = torch.zeros(2)
+            torch.compile(lambda x: x.add_(1), backend=backend)(x)
+            assert x.tolist() == [1, 1]
+        assert targets == [{"aten.add.Tensor"}, {"aten.add.Tensor", "aten.copy_.default"}]

@@ -97,6 +97,22 @@ def test_decisions_of_a_compiler_are_in_the_report(reports: list[aot_core.Compil
     assert str(decision.source).startswith("test_report.py:")
 
 
+def test_a_decision_after_the_compile_is_logged_and_traced(
+    reports: list[aot_core.CompileReport], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from aot_core import _compat
+
+    traced: list[str] = []
+    compiled = torch.compile(torch.linalg.inv, backend=aot_core_eager)
+    loss = compiled(torch.eye(2, requires_grad=True)).sum()
+    monkeypatch.setattr(_compat, "trace_artifact", lambda name, payload: traced.append(payload()))
+    with caplog.at_level("DEBUG", logger="aot_core"), torch.autocast("cpu", dtype=torch.bfloat16):
+        loss.backward()
+    assert [decision.code for decision in reports[0].decisions] == ["backward-autocast"]
+    assert any("backward-autocast" in record.getMessage() for record in caplog.records)
+    assert "backward-autocast" in traced[0]
+
+
 def test_outside_a_compile_there_is_no_compilation() -> None:
     with pytest.raises(RuntimeError, match="outside a compile"):
         aot_core.current_compilation()

@@ -322,6 +322,55 @@ def traced_apart() -> Iterator[None]:
         yield
 
 
+def switches_grad_mode(node: fx.Node) -> bool:
+    """Tell whether a node turns gradients on or off for the ones after it."""
+    return node.target is torch._C._set_grad_enabled
+
+
+def is_refused_view(error: BaseException) -> bool:
+    """Tell whether AOTAutograd failed since autograd or functionalization refuses a write to a view."""
+    message = str(error)
+    return isinstance(error, RuntimeError) and (
+        "encountered a mutation on a view chain" in message
+        or "A view was created in no_grad mode" in message
+        or "is a view and is being modified inplace" in message
+    )
+
+
+def forget_metadata() -> None:
+    """Forget what AOTAutograd noted of the last graph, so that `changed_inputs` speaks of the next one."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    if context is not None:
+        context.fw_metadata = None
+
+
+def changed_inputs(gm: torch.nn.Module, count: int) -> frozenset[int] | None:
+    """Return the positions of the inputs that AOTAutograd saw the graph just compiled change.
+
+    None where it left no notes (without Dynamo) or notes on other inputs (of unwrapped subclasses).
+
+    Args:
+        gm: The graph. Its parameters and buffers come before the inputs.
+        count: How many inputs it has.
+    """
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    notes = getattr(getattr(context, "fw_metadata", None), "input_info", None)
+    lifted = len(list(gm.parameters())) + len(list(gm.buffers()))
+    if notes is None or len(notes) != lifted + count:
+        return None
+    changes = enumerate(notes[lifted:])
+    return frozenset(i for i, note in changes if note.mutates_data or note.mutates_metadata)
+
+
+def concrete(value: Any) -> Any:
+    """Return the number that a symbolic one stood for when it was traced; anything else as it is."""
+    return hint(value) if isinstance(value, torch.SymInt) else value
+
+
 # --- debugging ---------------------------------------------------------------------------------------------
 
 

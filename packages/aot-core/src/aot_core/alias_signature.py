@@ -52,10 +52,14 @@ class AliasGroup:
     Args:
         members: In the order of the inputs; at least two.
         roots_require_grad: For each root, whether it requires a gradient.
+        root_geometries: For each root, its size, strides and offset.
+        elements: How many elements of the first member's dtype fit into the shared memory.
     """
 
     members: tuple[Member, ...]
     roots_require_grad: tuple[bool, ...]
+    root_geometries: tuple[Geometry, ...]
+    elements: int
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -75,6 +79,11 @@ class AliasGroup:
             return None
         others_detached = all(m.root == differentiable[0] or not m.requires_grad for m in self.members)
         return differentiable[0] if others_detached else None
+
+    @property
+    def base_geometry(self) -> Geometry:
+        """Size, strides and offset of what stands for the group: the carrier, or all of the memory."""
+        return ((self.elements,), (1,), 0) if self.carrier is None else self.root_geometries[self.carrier]
 
     def is_carrier(self, member: Member) -> bool:
         """Tell whether a member is itself what stands for the group."""
@@ -141,4 +150,10 @@ def _group(tensors: list[tuple[int, torch.Tensor]]) -> AliasGroup:
                 not (tensor.is_conj() or tensor.is_neg()),
             )
         )
-    return AliasGroup(tuple(members), tuple(root.requires_grad for root in roots))
+    first = tensors[0][1]
+    return AliasGroup(
+        tuple(members),
+        tuple(root.requires_grad for root in roots),
+        tuple(geometry_of(root) for root in roots),
+        _compat.concrete(first.untyped_storage().nbytes()) // first.element_size(),
+    )

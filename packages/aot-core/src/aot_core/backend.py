@@ -236,8 +236,9 @@ def aot_autograd(
         settings: A frozen dataclass derived from `Settings`: the options that the backend takes.
         tags: See `aot_core.protocol.KNOWN_TAGS`.
         modes: Values of ``mode=`` that the backend understands, besides ``"default"``.
-        keep_inference_input_mutations: Leave writes to inputs in inference graphs, as ``copy_`` at the end,
-            for compilers that can handle them.
+        keep_inference_input_mutations: Leave the writes to inputs that autograd does not record in the
+            graphs, as ``copy_`` at the end, for compilers that can handle them. Otherwise graphs are
+            functional, and the wrapper does these writes.
 
     Raises:
         TypeError: a compiler or partitioner that can't be called, or settings that are no subclass of

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from aot_core.protocol import CompileReport, Decision
+from aot_core.report import publish_late
 from aot_core.settings import Settings
 
 __all__ = ["Compilation", "current_compilation", "record_decision"]
@@ -37,6 +38,17 @@ class Compilation:
     mode: str | None
     report: CompileReport
     stage: str = "trace"
+
+    @property
+    def subject(self) -> str:
+        """What to call the graph in a message."""
+        return f"Graph {self.graph} of backend {self.backend!r}"
+
+    def decide(self, decision: Decision) -> None:
+        """Add a decision to the report; one taken after the compile is logged and traced by itself."""
+        self.report.decisions.append(decision)
+        if self.report.status != "compiling":
+            publish_late(self.report, decision)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -86,5 +98,5 @@ def record_decision(
     """
     compilation = current_compilation()
     decision = Decision(stage or compilation.stage, subject, action, code, detail, source)
-    compilation.report.decisions.append(decision)
+    compilation.decide(decision)
     return decision

@@ -13,7 +13,6 @@ signature that it is called with::
 from __future__ import annotations
 
 import collections
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,15 +20,15 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.alias_signature import AliasSignature, read_signature
+from aot_core.alias_signature import AliasSignature, read_signature, storage_address
 from aot_core.compilation import Compilation
-from aot_core.effects import Effects, find_effects
+from aot_core.effects import Effects, find_effects, geometry_of
 from aot_core.merge import merge_aliases
 from aot_core.protocol import Decision
+from aot_core.refusals import needs_a_look, refuse_unsupported
+from aot_core.single_views import split_returned_views
 
 __all__ = ["MAX_VARIANTS", "CompileGraph", "compile_without_aliases"]
-
-log = logging.getLogger(__name__)
 
 MAX_VARIANTS = 16
 """Variants kept for one graph. A loop whose inputs overlap elsewhere in each call would fill the memory."""
@@ -59,20 +58,29 @@ def compile_without_aliases(
         UnsupportedAliasingError: the example inputs share memory in a way that can't be supported. A call
             whose inputs do raises it as well.
     """
+    gm = split_returned_views(gm)
     watched = [i for i, x in enumerate(example_inputs) if _has_memory(x)]
-    if len(watched) < 2:
-        return compile_graph(gm, example_inputs)
-    effects = find_effects(gm, example_inputs)
-    changed = frozenset(i for i in effects.changed if i in watched)
-    if not changed:
-        return compile_graph(gm, example_inputs)
-    variants = _Variants(gm, effects, watched, changed, compile_graph, compilation)
-    signature = read_signature(example_inputs, watched, changed)
+    variants = _Variants(gm, watched, compile_graph, compilation)
+    if needs_a_look(gm, example_inputs):
+        effects = variants.effects(example_inputs)
+        refuse_unsupported(gm, example_inputs, effects, subject=compilation.subject)
+    if not _share_memory([example_inputs[i] for i in watched]):
+        _compat.forget_metadata()
+        variants.plain = compile_graph(gm, example_inputs)
+        # Known for nothing, once AOTAutograd has traced the graph.
+        variants.changed = _compat.changed_inputs(gm, len(example_inputs))
+    if variants.changed is None:
+        variants.changed = frozenset(variants.effects(example_inputs).changed)
+    variants.changed &= set(watched)
+    signature = read_signature(example_inputs, watched, variants.changed)
     if signature:
         variants.add(signature, example_inputs)
-    else:
+        return variants.as_function()
+    if variants.plain is None:
         variants.plain = compile_graph(gm, example_inputs)
-    return variants.as_function()
+    # One tensor alone shares its memory with none.
+    checked = variants.changed and len(watched) > 1
+    return variants.as_function() if checked else variants.plain
 
 
 def _has_memory(value: Any) -> bool:
@@ -81,30 +89,41 @@ def _has_memory(value: Any) -> bool:
     )
 
 
+def _share_memory(tensors: list[torch.Tensor]) -> bool:
+    return len({storage_address(tensor) for tensor in tensors}) < len(tensors)
+
+
 class _Variants:
-    """The compiled variants of one graph, by alias signature."""
+    """The compiled variants of one graph, by alias signature.
+
+    Attributes:
+        plain: The variant for inputs that share no memory, if compiled yet.
+        changed: Positions of the inputs that the graph changes, once known.
+    """
 
     def __init__(
-        self,
-        gm: fx.GraphModule,
-        effects: Effects,
-        watched: list[int],
-        changed: frozenset[int],
-        compile_graph: CompileGraph,
-        compilation: Compilation,
+        self, gm: fx.GraphModule, watched: list[int], compile_graph: CompileGraph, compilation: Compilation
     ) -> None:
         self.plain: Callable[..., Any] | None = None
+        self.changed: frozenset[int] | None = None
         self._gm = gm
-        self._effects = effects
+        self._effects: Effects | None = None
         self._watched = watched
-        self._changed = changed
         self._compile_graph = compile_graph
         self._compilation = compilation
         self._merged: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
 
+    def effects(self, inputs: Sequence[Any]) -> Effects:
+        """Return what the graph does to its inputs, looked up at the first need of it."""
+        if self._effects is None:
+            self._effects = find_effects(self._gm, inputs)
+        return self._effects
+
     def as_function(self) -> Callable[..., Any]:
         """Return what to call."""
         watched, count = self._watched, len(self._watched)
+        assert self.changed is not None
+        changed = self.changed
 
         def call(*inputs: Any) -> Any:
             plain = self.plain
@@ -113,7 +132,7 @@ class _Variants:
                 addresses = {inputs[i].untyped_storage().data_ptr() for i in watched}
                 if len(addresses) == count:
                     return plain(*inputs)
-            signature = read_signature(inputs, watched, self._changed)
+            signature = read_signature(inputs, watched, changed)
             if not signature and plain is not None:
                 return plain(*inputs)
             return self._find(signature, inputs)(*inputs)
@@ -122,6 +141,7 @@ class _Variants:
 
     def add(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a variant for inputs like these and keep it."""
+        inputs = [_compat.concrete(x) for x in inputs]
         key = self._key(signature, inputs)
         with _compat.traced_apart():
             variant = self._compile(signature, inputs)
@@ -135,7 +155,14 @@ class _Variants:
         key = self._key(signature, inputs)
         variant = self._merged.get(key)
         if variant is None:
-            with self._compilation.entered(), _compat.compile_config():
+            grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+            with (
+                self._compilation.entered(),
+                _compat.compile_config(),
+                # As Dynamo compiles: the tensors of a trace are none of inference mode's.
+                torch.inference_mode(False),
+                torch.set_grad_enabled(grad),
+            ):
                 # Another thread may have compiled it while this one waited.
                 variant = self._merged.get(key)
                 if variant is None:
@@ -145,16 +172,14 @@ class _Variants:
 
     def _key(self, signature: AliasSignature, inputs: Sequence[Any]) -> Any:
         # A variant is compiled for numbers, not for symbols, whatever Dynamo compiled the graph for.
-        shapes = tuple(
-            (tuple(x.size()), tuple(x.stride())) if isinstance(x, torch.Tensor) else x for x in inputs
-        )
+        shapes = tuple(geometry_of(x)[:2] if isinstance(x, torch.Tensor) else x for x in inputs)
         return signature, shapes
 
     def _compile(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
         if not signature:
             return self._compile_graph(self._gm, inputs)
-        subject = f"Graph {self._compilation.graph} of backend {self._compilation.backend!r}"
-        merged = merge_aliases(self._gm, signature, self._effects, subject=subject)
+        subject = self._compilation.subject
+        merged = merge_aliases(self._gm, signature, self.effects(inputs), subject=subject)
         compiled = self._compile_graph(merged.gm, merged.inputs(inputs))
         placeholders = [node.name for node in self._gm.graph.nodes if node.op == "placeholder"]
         for group in signature:
@@ -168,5 +193,4 @@ class _Variants:
 
     def _record(self, action: str, code: str, detail: str) -> None:
         decision = Decision("aliasing", f"graph {self._compilation.graph}", action, code, detail)
-        self._compilation.report.decisions.append(decision)
-        log.debug("%s %s", self._compilation.backend, decision)
+        self._compilation.decide(decision)

@@ -68,6 +68,7 @@ aot_core_eager = aot_autograd(
     fw_compiler=run_eagerly,
     settings=DebugSettings,
     tags=("training", "inference", "debug", "cpu", "cuda"),
+    keep_inference_input_mutations=True,
 )
 
 aot_inductor_debug = aot_autograd(
@@ -77,4 +78,5 @@ aot_inductor_debug = aot_autograd(
     decompositions=_compat.inductor_decompositions,
     settings=DebugSettings,
     tags=("training", "inference", "debug", "cpu", "cuda"),
+    keep_inference_input_mutations=True,
 )

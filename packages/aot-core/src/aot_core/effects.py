@@ -7,8 +7,9 @@ and an output that is an input, are seen by comparing before and after.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -56,11 +57,13 @@ class Effects:
     Args:
         inputs: One per input; for one that is no tensor, nothing happens.
         returned: Position of an output → position of the input that it *is*.
+        unrecorded: Positions of outputs that are views made under ``no_grad`` of what requires a gradient.
         unknown: Why the graph could not be run on fake tensors, or None.
     """
 
     inputs: list[InputEffect]
     returned: dict[int, int] = dataclasses.field(default_factory=dict)
+    unrecorded: list[int] = dataclasses.field(default_factory=list)
     unknown: str | None = None
 
     @property
@@ -70,8 +73,9 @@ class Effects:
 
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
-    """Return size, strides and storage offset of a tensor whose sizes are numbers."""
-    return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
+    """Return size, strides and storage offset of a tensor; for a symbolic number, the one it stands for."""
+    size, stride = (tuple(map(_compat.concrete, numbers)) for numbers in (tensor.size(), tensor.stride()))
+    return size, stride, _compat.concrete(tensor.storage_offset())
 
 
 def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
@@ -84,11 +88,12 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
     effects = Effects([InputEffect() for _ in inputs])
     mode = _compat.new_fake_mode()
     try:
-        fakes = [_fake_like(x, mode) if isinstance(x, torch.Tensor) else _number(x) for x in inputs]
+        fakes = [_fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
         before = [geometry_of(x) if _plain(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
-        with _compat.tracing_under(mode), mode, watch:
+        with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
             outputs = fx.Interpreter(gm).run(*fakes)
+            effects.unrecorded = [i for i, output in enumerate(outputs) if _is_unrecorded_view(output)]
     except Exception as error:
         effects.unknown = f"{type(error).__name__}: {error}"
         return effects
@@ -136,10 +141,10 @@ def _fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     if not _plain(tensor):
         fake: torch.Tensor = mode.from_tensor(tensor.detach())
         return fake
-    with mode, torch.inference_mode(tensor.is_inference()):
+    with _without_inference_mode(), mode:
         fake = torch.empty_strided(
-            [_number(n) for n in tensor.size()],
-            [_number(n) for n in tensor.stride()],
+            [_compat.concrete(n) for n in tensor.size()],
+            [_compat.concrete(n) for n in tensor.stride()],
             dtype=tensor.dtype,
             device=tensor.device,
         )
@@ -149,6 +154,23 @@ def _fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
             if not tensor.is_leaf:
                 fake = _without_leaf(fake)
     return fake
+
+
+@contextlib.contextmanager
+def _without_inference_mode() -> Iterator[None]:
+    """Leave inference mode, and keep gradients off: fake tensors are none of its tensors, as in Dynamo."""
+    grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(grad):
+        yield
+
+
+def _is_unrecorded_view(output: Any) -> bool:
+    if not (isinstance(output, torch.Tensor) and output.requires_grad and output._is_view()):
+        return False
+    try:
+        return output.grad_fn is None
+    except RuntimeError:
+        return True  # written since, which autograd forbids for such a view
 
 
 def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:
@@ -163,15 +185,10 @@ def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:
 
 def _relative(changed: Geometry, tensor: torch.Tensor) -> Geometry:
     size, stride, offset = changed
-    return size, stride, offset + int(tensor.storage_offset())
+    return size, stride, offset + geometry_of(tensor)[2]
 
 
 def _plain(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
     )
-
-
-def _number(value: Any) -> Any:
-    """Return the number that a symbolic one stands for in the example."""
-    return _compat.hint(value) if isinstance(value, torch.SymInt) else value

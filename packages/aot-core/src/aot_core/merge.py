@@ -9,8 +9,8 @@ Before, called with ``x`` and ``y`` that overlap::
 After, called with the tensor that both are views of::
 
     def graph(base):
-        x = torch.as_strided(base, (4,), (1,), 0)
-        y = torch.as_strided(base, (4,), (1,), 2)
+        x = base[0:4]
+        y = base[2:6]
         x.add_(1)
         return y * 2, None           # that output is the caller's own x
 
@@ -30,6 +30,7 @@ from aot_core.alias_signature import AliasGroup, AliasSignature, alias_root
 from aot_core.effects import Effects, Geometry
 from aot_core.errors import UnsupportedAliasingError
 from aot_core.graph_copy import copy_graph
+from aot_core.view_chain import insert_view
 
 __all__ = ["MergedGraph", "merge_aliases"]
 
@@ -165,9 +166,8 @@ def _base_of(group: AliasGroup) -> Gather:
 
     def whole_storage(given: Sequence[Any]) -> torch.Tensor:
         tensor = given[first]
-        elements = tensor.untyped_storage().nbytes() // tensor.element_size()
         with torch.no_grad():
-            return tensor.detach().as_strided((elements,), (1,), 0)  # type: ignore[no-any-return]
+            return tensor.detach().as_strided((group.elements,), (1,), 0)  # type: ignore[no-any-return]
 
     return whole_storage
 
@@ -183,7 +183,7 @@ def _regenerate(
             if not group.one_tensor and not group.is_carrier(member):
                 if group.carrier not in (None, member.root):
                     value = graph.call_method("detach", (value,))
-                value = graph.call_function(torch.as_strided, (value, *member.geometry))
+                value = insert_view(graph, value, group.base_geometry, member.geometry)
             made[member.same_as] = value
         renamed[node] = made[member.same_as]
 

@@ -9,9 +9,9 @@ import json
 import logging
 from collections.abc import Iterator
 
-from aot_core.protocol import CompileReport
+from aot_core.protocol import CompileReport, Decision
 
-__all__ = ["publish", "recent_reports", "record_reports"]
+__all__ = ["publish", "publish_late", "recent_reports", "record_reports"]
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,19 @@ def publish(report: CompileReport) -> None:
     )
     for decision in report.decisions:
         log.debug("%s %s %s", report.backend, report.graph, decision)
+    _trace(report)
+
+
+def publish_late(report: CompileReport, decision: Decision) -> None:
+    """Log a decision that was added to a published report, and trace the report anew.
+
+    Whoever recorded the report sees the decision in it.
+    """
+    log.debug("%s %s %s", report.backend, report.graph, decision)
+    _trace(report)
+
+
+def _trace(report: CompileReport) -> None:
     # Imported here: recording and reading reports must not import torch.
     from aot_core import _compat
 

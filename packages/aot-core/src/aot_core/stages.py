@@ -36,8 +36,10 @@ from aot_core.errors import (
     BackwardAutocastError,
     CompilerError,
     InvalidCompilerResultError,
+    UnsupportedAliasingError,
 )
 from aot_core.graph_dump import dump_graph
+from aot_core.input_mutations import lift_input_mutations_, write_inputs_after
 from aot_core.partition_replay import PartitionInterface, cut_along
 from aot_core.protocol import Decision
 from aot_core.runtime import RuntimeContext, without_autocast
@@ -108,7 +110,6 @@ class Stages:
                     )
                 ),
                 partition_fn=self._partition,
-                keep_inference_input_mutations=self._tools.keep_inference_input_mutations,
             )
 
     def _aot_autograd(
@@ -116,7 +117,19 @@ class Stages:
     ) -> Callable[..., Any]:
         # AOTAutograd keeps the table and may add to it.
         table = None if self._decompositions is None else dict(self._decompositions)
-        return _compat.compile_with_aot_autograd(gm, example_inputs, decompositions=table, **stages)
+        # The writes that autograd must not see are always left in the graph. Who can't use them there gets
+        # them lifted: AOTAutograd itself would have autograd record them.
+        try:
+            return _compat.compile_with_aot_autograd(
+                gm, example_inputs, decompositions=table, keep_inference_input_mutations=True, **stages
+            )
+        except RuntimeError as error:
+            if not _compat.is_refused_view(error):
+                raise
+            raise UnsupportedAliasingError(
+                f"{self._compilation.subject} writes to a view in a way that can't be traced: {error} Write to "
+                "the tensor itself, or to a copy."
+            ) from error
 
     def _in_context(self, compiled: BoxedCallable) -> BoxedCallable:
         context = self._tools.runtime_context
@@ -126,8 +139,11 @@ class Stages:
         self, stage: str, compiler: Compiler, graph: fx.GraphModule, inputs: Sequence[Any]
     ) -> BoxedCallable:
         with self._stage(stage, graph):
+            lift = not self._tools.keep_inference_input_mutations
+            written = lift_input_mutations_(graph) if lift else []
             compile_graph = _compat.keep_dynamo_out(compiler, reason="a compiler is not traced")
-            return ensure_boxed(compile_graph(graph, inputs), subject=self._name_compiler(stage))
+            compiled = ensure_boxed(compile_graph(graph, inputs), subject=self._name_compiler(stage))
+            return write_inputs_after(compiled, written) if written else compiled
 
     def _partition(
         self, joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **kwargs: Any
@@ -183,7 +199,7 @@ class Stages:
                     joint, interface, num_fwd_outputs=num_fwd_outputs
                 ),
             )
-        compilation.report.decisions.append(
+        compilation.decide(
             Decision(
                 stage="backward",
                 subject=f"graph {compilation.graph}",

@@ -97,9 +97,8 @@ def activate(override: Collection[str] | None = None) -> Activation:
 
     Args:
         override: Names of torch's, such as ``("aot_eager",)``. By default all that an installed backend
-        declares as
-            `BackendInfo.overrides`; of those, a backend that can't be loaded is left out with a logged
-            warning.
+            declares as `BackendInfo.overrides`; of those, a backend that can't be loaded is left out with a
+            logged warning.
 
     Returns:
         A handle with ``undo()``, also a context manager.

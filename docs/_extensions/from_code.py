@@ -1,0 +1,112 @@
+"""Directives whose text comes from the installed packages, so that it can't fall behind them.
+
+``backend-table``          every declared backend: summary, tags, options with their defaults
+``conformance-checks``     every check of the conformance kit, by theme
+``command-help COMMAND``   what ``COMMAND --help`` prints, for a command named in `PARSERS`
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib
+import importlib.metadata
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+
+
+class Generated(Directive):
+    """A directive that is replaced by MyST text."""
+
+    def lines(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        container = nodes.Element()
+        self.state.nested_parse(
+            StringList(list(self.lines()), source="from_code"), self.content_offset, container
+        )
+        return container.children
+
+
+class BackendTable(Generated):
+    def lines(self) -> Iterator[str]:
+        entries = importlib.metadata.entry_points(group="aot_backends")
+        for info in sorted((entry.load() for entry in entries), key=lambda info: info.name):
+            module, _, attribute = info.target.partition(":")
+            backend = getattr(importlib.import_module(module), attribute)
+            yield from (f"**`{info.name}`**", "")
+            yield from (f"{info.summary}. Tags: {', '.join(info.tags)}.", "")
+            if info.overrides:
+                yield from (f"`activate()` puts it under torch's name `{info.overrides}`.", "")
+            yield from ("| option | type | default |", "|---|---|---|")
+            for field in dataclasses.fields(backend.settings_type):
+                kind = str(field.type).replace("|", "\\|")
+                yield f"| `{field.name}` | `{kind}` | `{field.default!r}` |"
+            yield ""
+
+
+class ConformanceChecks(Generated):
+    def lines(self) -> Iterator[str]:
+        checks = importlib.import_module("aot_core.testing").all_checks()
+        yield from (f"{len(checks)} checks, by theme:", "")
+        for theme, group in itertools.groupby(checks, key=lambda check: check.theme):
+            yield from (f"**{theme}**", "", "| check | what a user relies on |", "|---|---|")
+            for check in group:
+                summary = check.summary.replace("|", "\\|").replace("``", "`")
+                yield f"| `{check.name}` | {summary} |"
+            yield ""
+
+
+PARSERS: dict[str, tuple[str, list[str]]] = {
+    "aot": ("aot_registry.cli", []),
+    "aot list": ("aot_registry.cli", ["list"]),
+    "aot doctor": ("aot_registry.cli", ["doctor"]),
+    "aot bench": ("aot_registry.cli", ["bench"]),
+    "python -m aot_core.testing": ("aot_core.testing.__main__", []),
+}
+
+
+class CommandHelp(Directive):
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec: ClassVar[dict[str, Callable[[str], Any]]] = {}
+
+    def run(self) -> list[nodes.Node]:
+        module, arguments = PARSERS[self.arguments[0]]
+        main = importlib.import_module(module).main
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit), plain_help():
+            main([*arguments, "--help"])
+        block = nodes.literal_block(printed.getvalue(), printed.getvalue())
+        block["language"] = "text"
+        return [block]
+
+
+@contextlib.contextmanager
+def plain_help() -> Iterator[None]:
+    """Have argparse print help of one width and without colours, whatever terminal builds the pages."""
+    formatter = argparse.HelpFormatter.__init__
+
+    def of_one_width(self: Any, prog: str, *args: Any, **kwargs: Any) -> None:
+        formatter(self, prog, *args, **{**kwargs, "width": 90})
+
+    argparse.HelpFormatter.__init__ = of_one_width  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        argparse.HelpFormatter.__init__ = formatter  # type: ignore[method-assign]
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.add_directive("backend-table", BackendTable)
+    app.add_directive("conformance-checks", ConformanceChecks)
+    app.add_directive("command-help", CommandHelp)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,327 @@
+"""Inputs that share memory and are written: compiled as eager runs them, or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import aot_core
+from aot_core import dealias
+from aot_core.debug import aot_core_eager, aot_inductor_debug
+from aot_core.effects import find_effects
+
+# torch looks at .grad of every input it makes a fake tensor for.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+
+Inputs = tuple[Any, ...]
+Make = Callable[[torch.Tensor], Inputs]
+
+
+def write_first(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return y + 1
+
+
+def write_both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    y.add_(1)
+    return x.sum() * y
+
+
+def write_and_return_views(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    x.mul_(2)
+    return y.view(-1), x[1:], y
+
+
+def write_and_transpose(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    x.add_(1)
+    x.t_()
+    return y * 2, x
+
+
+def write_hidden(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x.mul_(2)
+    return x.sin().sum() + y.sum()
+
+
+def overlap(first: slice, second: slice) -> Make:
+    return lambda base: (base[first], base[second])
+
+
+LEFT, RIGHT, MIDDLE = slice(0, 4), slice(4, 8), slice(2, 6)
+SHARED: dict[str, Make] = {
+    "overlapping": overlap(LEFT, MIDDLE),
+    "disjoint": overlap(LEFT, RIGHT),
+    "equal": overlap(LEFT, LEFT),
+    "base and view": lambda base: (base, base[MIDDLE]),
+    "view and base": lambda base: (base[MIDDLE], base),
+    "transposed": lambda base: (base.view(2, 4), base.view(2, 4).t()),
+    "strided": lambda base: (base[::2], base[1:6]),
+    "separate": lambda base: (base[LEFT] * 1, base[RIGHT] * 1),
+}
+
+
+def observe(function: Callable[..., Any], make: Make, *, train: bool, calls: list[Make]) -> list[Any]:
+    """Return all that a user can see of a function's calls: outputs, inputs, relations, gradients."""
+    seen: list[Any] = []
+    for make_inputs in [make, *calls]:
+        leaf = torch.linspace(-1, 1, 8, dtype=torch.float64).requires_grad_(train)
+        base = leaf * 1
+        with torch.set_grad_enabled(train):
+            inputs = make_inputs(base)
+            result = function(*inputs)
+        outputs = result if isinstance(result, tuple) else (result,)
+        tensors = [*inputs, *outputs]
+        seen += [(t.detach().clone(), t.size(), t.stride(), t.storage_offset()) for t in tensors]
+        seen += [t.requires_grad for t in tensors]
+        addresses = [t.untyped_storage().data_ptr() for t in tensors]
+        seen += [[a == b for b in addresses] for a in addresses]
+        seen += [[output is i for i in inputs] for output in outputs]
+        if train:
+            loss = sum((t * t).sum() for t in [*outputs, base] if t.requires_grad)
+            seen.append(torch.autograd.grad(loss, leaf))
+    return seen
+
+
+FUNCTIONS = [write_first, write_both, write_and_return_views, write_hidden]
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("shared", SHARED)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_shared_inputs(function: Any, shared: str, train: bool) -> None:
+    if shared == "transposed" and function is write_and_return_views:
+        pytest.skip("a transposed tensor has no flat view in eager")
+    wanted = observe(function, SHARED[shared], train=train, calls=[])
+    compiled = torch.compile(function, backend=aot_core_eager)
+    torch.testing.assert_close(observe(compiled, SHARED[shared], train=train, calls=[]), wanted)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_shared_inputs_through_decompositions_and_recomputation(function: Any) -> None:
+    wanted = observe(function, SHARED["overlapping"], train=True, calls=[])
+    compiled = torch.compile(function, backend=aot_inductor_debug)
+    torch.testing.assert_close(observe(compiled, SHARED["overlapping"], train=True, calls=[]), wanted)
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ("separate", "overlapping", "separate"),
+        ("overlapping", "separate", "overlapping"),
+        ("disjoint", "equal", "overlapping"),
+    ],
+    ids=" then ".join,
+)
+def test_sharing_that_changes_between_calls(calls: tuple[str, ...], train: bool) -> None:
+    first, *rest = (SHARED[name] for name in calls)
+    wanted = observe(write_both, first, train=train, calls=rest)
+    compiled = torch.compile(write_both, backend=aot_core_eager)
+    torch.testing.assert_close(observe(compiled, first, train=train, calls=rest), wanted)
+
+
+def test_an_overlap_that_moves(reports: list[aot_core.CompileReport]) -> None:
+    makes = [overlap(slice(0, 3), slice(start, start + 3)) for start in (3, 1, 2, 1, 3)]
+    first, *rest = makes
+    wanted = observe(write_first, first, train=False, calls=rest)
+    compiled = torch.compile(write_first, backend=aot_core_eager)
+    torch.testing.assert_close(observe(compiled, first, train=False, calls=rest), wanted)
+    assert len([d for r in reports for d in r.decisions if d.code == "aliased-inputs"]) == 3
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_metadata_of_a_shared_input(train: bool) -> None:
+    def make(base: torch.Tensor) -> Inputs:
+        return base.view(2, 4), base.view(4, 2)
+
+    wanted = observe(write_and_transpose, make, train=train, calls=[make])
+    compiled = torch.compile(write_and_transpose, backend=aot_core_eager)
+    torch.testing.assert_close(observe(compiled, make, train=train, calls=[make]), wanted)
+
+
+def test_dynamic_sizes() -> None:
+    compiled = torch.compile(write_first, backend=aot_core_eager, dynamic=True)
+    for n in (3, 4, 6):
+        for function in (write_first, compiled):
+            base = torch.arange(10.0)
+            out = function(base[:n], base[2 : n + 2])
+            torch.testing.assert_close(base[:n], torch.arange(10.0)[:n] * 2)
+            want = torch.arange(10.0)[2 : n + 2] + 1
+            want[: n - 2] += torch.arange(10.0)[2:n]
+            torch.testing.assert_close(out, want)
+
+
+def test_a_detached_alias_of_a_differentiable_input() -> None:
+    def make(base: torch.Tensor) -> Inputs:
+        return base, base.detach()[:2]
+
+    wanted = observe(write_hidden, make, train=True, calls=[])
+    compiled = torch.compile(write_hidden, backend=aot_core_eager)
+    torch.testing.assert_close(observe(compiled, make, train=True, calls=[]), wanted)
+
+
+class TestWithoutDynamo:
+    """Dynamo hands a tensor that is passed twice over once; other callers don't."""
+
+    def test_one_tensor_twice(self) -> None:
+        graph = torch.fx.symbolic_trace(lambda x, y: (x.add_(1), y * 2))
+        compiled = aot_core_eager(graph, [torch.ones(2), torch.ones(2)])
+        x = torch.ones(2)
+        written, doubled = compiled(x, x)
+        assert written is x
+        torch.testing.assert_close((x, doubled), (torch.full((2,), 2.0), torch.full((2,), 4.0)))
+
+    def test_one_tensor_twice_in_training(self) -> None:
+        graph = torch.fx.symbolic_trace(lambda x, y: (x.mul_(3).sin() * y,))
+        found = []
+        for function in (graph, aot_core_eager(graph, 2 * [torch.ones(2, requires_grad=True) * 1])):
+            leaf = torch.linspace(0, 1, 4).requires_grad_()
+            x = leaf * 1
+            (out,) = function(x, x)
+            found.append(torch.autograd.grad(out.sum() + x.sum(), leaf))
+        torch.testing.assert_close(found[1], found[0])
+
+    def test_in_nested_inputs(self) -> None:
+        graph = torch.fx.symbolic_trace(lambda pair: (pair[0].add_(1), pair[1] * 2))
+        base = torch.zeros(3)
+        compiled = aot_core_eager(graph, [[torch.ones(2), torch.ones(2)]])
+        _, doubled = compiled([base[:2], base[1:]])
+        torch.testing.assert_close((base, doubled), (torch.tensor([1.0, 1, 0]), torch.tensor([2.0, 0])))
+
+
+class TestRefusals:
+    def refused(self, function: Any, make: Make, words: str, *, train: bool = False) -> None:
+        compiled = torch.compile(function, backend=aot_core_eager)
+        base = torch.ones(8, requires_grad=train) * 1
+        with pytest.raises(Exception, match=words) as caught:
+            compiled(*make(base))
+        cause = getattr(caught.value, "inner_exception", caught.value)
+        assert isinstance(cause, aot_core.UnsupportedAliasingError)
+        assert "clone" in str(cause)
+
+    def test_different_dtypes(self) -> None:
+        self.refused(write_first, lambda b: (b[:4], b.view(torch.int32)[2:6]), "different dtypes")
+
+    def test_conjugates(self) -> None:
+        pairs = torch.ones(4, dtype=torch.complex64)
+        graph = torch.fx.symbolic_trace(lambda x, y: (x.mul_(2), y + 1))
+        with pytest.raises(aot_core.UnsupportedAliasingError, match="conjugate"):
+            aot_core_eager(graph, [pairs, pairs.conj()])
+
+    def test_separate_leaves_over_one_memory(self) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                x.mul_(2)
+            return (x * y).sum()
+
+        def make(base: torch.Tensor) -> Inputs:
+            data = base.detach()
+            return data[:4].requires_grad_(), data[2:6].requires_grad_()
+
+        self.refused(f, make, "leaf that requires a gradient")
+
+    def test_recorded_and_hidden_writes(self) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.mul_(2)
+            with torch.no_grad():
+                y.add_(1)
+            return x.sum() + y.sum()
+
+        self.refused(f, overlap(LEFT, MIDDLE), "hidden from it", train=True)
+
+    def test_a_later_call_is_refused_too_and_the_next_one_works(self) -> None:
+        compiled = torch.compile(write_first, backend=aot_core_eager)
+        compiled(torch.ones(4), torch.ones(4, dtype=torch.int32))
+        shared = torch.ones(4)
+        with pytest.raises(aot_core.UnsupportedAliasingError, match="different dtypes"):
+            compiled(shared, shared.view(torch.int32))
+        out = compiled(torch.ones(4), torch.ones(4, dtype=torch.int32))
+        assert out.tolist() == [2, 2, 2, 2]
+
+
+class TestVariants:
+    def test_old_ones_make_room(
+        self, monkeypatch: pytest.MonkeyPatch, reports: list[aot_core.CompileReport]
+    ) -> None:
+        monkeypatch.setattr(dealias, "MAX_VARIANTS", 2)
+        compiled = torch.compile(write_first, backend=aot_core_eager)
+        for start in (0, 1, 2, 0, 1):
+            base = torch.arange(6.0)
+            out = compiled(base[:3], base[start : start + 3])
+            want = torch.arange(6.0)
+            want[:3] *= 2
+            torch.testing.assert_close(out, want[start : start + 3] + 1)
+        assert [d.action for r in reports for d in r.decisions].count("evict") == 3
+
+    def test_a_graph_that_writes_no_input_is_not_looked_at(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiled = torch.compile(lambda x, y: (x * y).view(-1)[1:], backend=aot_core_eager)
+        base = torch.arange(6.0)
+        compiled(base[:3], base[1:4])
+        monkeypatch.setattr(dealias, "read_signature", None)
+        torch.testing.assert_close(compiled(base[:3], base[1:4]), torch.tensor([2.0, 6.0]))
+
+    def test_the_backward_of_a_variant_obeys_autocast(self) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.mul_(2)
+            return torch.linalg.inv(y).sum()
+
+        found = []
+        for function in (f, torch.compile(f, backend=aot_core_eager)):
+            leaf = (torch.eye(4) + torch.arange(16.0).reshape(4, 4) / 100).requires_grad_()
+            base = leaf * 1
+            out = function(base[:2], base)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found.append(torch.autograd.grad(out, leaf))
+        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+class TestEffects:
+    @pytest.mark.parametrize(
+        ("function", "written"),
+        [
+            (lambda x, y: (x + y,), []),
+            (lambda x, y: (x.add_(y),), [0]),
+            (lambda x, y: (x.view(-1).mul_(2), y.detach().add_(1)), [0, 1]),
+            (lambda x, y: (torch.add(x, 1, out=y),), [1]),
+            (lambda x, y: (torch._foreach_add_([y], [x]),), [1]),
+            (lambda x, y: (x.t_(),), [0]),
+        ],
+    )
+    def test_what_changes(self, function: Any, written: list[int]) -> None:
+        graph = torch.fx.symbolic_trace(function)
+        effects = find_effects(graph, [torch.ones(2, 2), torch.ones(2, 2)])
+        assert effects.unknown is None
+        assert effects.changed == written
+
+    def test_running_statistics(self) -> None:
+        def f(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> Any:
+            return torch.nn.functional.batch_norm(x, mean, var, training=True), mean
+
+        effects = find_effects(torch.fx.symbolic_trace(f), [torch.ones(4, 3), torch.zeros(3), torch.ones(3)])
+        assert effects.changed == [1, 2]
+        assert effects.returned == {1: 1}
+
+    def test_visible_and_hidden_writes(self) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> Any:
+            return x.mul_(2), y.detach().mul_(2)
+
+        x, y = (torch.ones(2, requires_grad=True) * 1 for _ in range(2))
+        one, other = find_effects(torch.fx.symbolic_trace(f), [x, y]).inputs
+        assert (one.visible_write, one.hidden_write) == (True, False)
+        assert (other.visible_write, other.hidden_write) == (False, True)
+
+    def test_the_inputs_are_only_looked_at(self) -> None:
+        x = torch.ones(2)
+        find_effects(torch.fx.symbolic_trace(lambda x: (x.mul_(2),)), [x])
+        assert x.tolist() == [1, 1]
+        assert x._version == 0
+
+    def test_a_graph_that_fails_on_fakes_is_unknown(self) -> None:
+        effects = find_effects(torch.fx.symbolic_trace(lambda x: (x.numpy(),)), [torch.ones(2)])
+        assert effects.unknown is not None
+        assert effects.changed == [0]
