@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
 from aot_core import analysis
 
 hypothesis.settings.register_profile(

@@ -6,9 +6,10 @@ import subprocess
 import sys
 import threading
 
-import aot_core
 import pytest
 import torch
+
+import aot_core
 from aot_core import analysis
 
 NAMES = {

@@ -7,10 +7,11 @@ import inspect
 
 import pytest
 import torch
-from aot_core import InconsistentMetadataError, UnsupportedAliasingError
-from aot_core.analysis import create_synthetic_base_metadata, remove_dupe_metadata
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
+from aot_core import InconsistentMetadataError, UnsupportedAliasingError
+from aot_core.analysis import create_synthetic_base_metadata, remove_dupe_metadata
 
 
 def make(cls, **fields):

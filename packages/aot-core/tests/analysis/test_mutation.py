@@ -6,12 +6,13 @@ import math
 import operator
 import os
 
-import aot_core
 import pytest
 import torch
-from aot_core.analysis import find_input_mutations
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+
+import aot_core
+from aot_core.analysis import find_input_mutations
 
 aten = torch.ops.aten
 

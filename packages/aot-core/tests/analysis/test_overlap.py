@@ -6,9 +6,10 @@ import types
 
 import pytest
 import torch
-from aot_core.analysis import compute_overlapping_inputs
 from hypothesis import given
 from hypothesis import strategies as st
+
+from aot_core.analysis import compute_overlapping_inputs
 
 CONFIG = types.SimpleNamespace(aot_autograd_arg_pos_to_source=None)
 

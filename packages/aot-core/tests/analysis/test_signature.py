@@ -6,12 +6,13 @@ import types
 
 import pytest
 import torch
-from aot_core import InconsistentMetadataError
-from aot_core.analysis import create_graph_signature
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import fx
 from torch.utils import _pytree as pytree
+
+from aot_core import InconsistentMetadataError
+from aot_core.analysis import create_graph_signature
 
 SPEC = pytree.tree_structure(())
 
