@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from aot_core.compilation import Compilation as Compilation
     from aot_core.compilation import current_compilation as current_compilation
     from aot_core.compilation import record_decision as record_decision
+    from aot_core.errors import AnalysisInstallationError as AnalysisInstallationError
     from aot_core.errors import AotError as AotError
     from aot_core.errors import BackwardAutocastError as BackwardAutocastError
     from aot_core.errors import CompilerError as CompilerError
     from aot_core.errors import GraphCheckError as GraphCheckError
+    from aot_core.errors import InconsistentMetadataError as InconsistentMetadataError
     from aot_core.errors import InvalidCompilerResultError as InvalidCompilerResultError
     from aot_core.errors import InvalidOptionValueError as InvalidOptionValueError
+    from aot_core.errors import UnanalysedOperationError as UnanalysedOperationError
     from aot_core.errors import UncopyableError as UncopyableError
     from aot_core.errors import UnknownOptionError as UnknownOptionError
     from aot_core.errors import UnsafeGraphError as UnsafeGraphError
@@ -62,13 +65,16 @@ _HOMES = {
     "boxed_calls": ("boxed",),
     "compilation": ("Compilation", "current_compilation", "record_decision"),
     "errors": (
+        "AnalysisInstallationError",
         "AotError",
         "BackwardAutocastError",
         "CompilerError",
         "GraphCheckError",
+        "InconsistentMetadataError",
         "InvalidCompilerResultError",
         "InvalidOptionValueError",
         "UncopyableError",
+        "UnanalysedOperationError",
         "UnknownOptionError",
         "UnsafeGraphError",
         "UnsupportedAliasingError",

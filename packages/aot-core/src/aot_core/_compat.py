@@ -10,6 +10,7 @@ import collections
 import contextlib
 import importlib
 import inspect
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -314,13 +315,30 @@ def _hidden_writes(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     return [notes.is_mutable(name) for name in names]
 
 
-@contextlib.contextmanager
-def traced_apart() -> Iterator[None]:
-    """Trace without the context of a frame that Dynamo may be compiling: no guard of it is touched."""
-    from torch._guards import tracing
+def hides_from_autograd(node: fx.Node) -> bool:
+    """Tell whether a node turns gradients off for the ones after it, or makes an alias without history."""
+    return node.target in _HIDING
 
-    with tracing(None):
-        yield
+
+_HIDING = frozenset(
+    {
+        torch._C._set_grad_enabled,
+        getattr(torch._C._autograd, "_get_data_attr", None),  # tensor.data
+        torch.Tensor.detach,
+        torch.detach,
+        "detach",
+    }
+)
+
+
+def is_refused_view(error: BaseException) -> bool:
+    """Tell whether AOTAutograd failed since autograd or functionalization refuses a write to a view."""
+    message = str(error)
+    return isinstance(error, RuntimeError) and (
+        "encountered a mutation on a view chain" in message
+        or "A view was created in no_grad mode" in message
+        or "is a view and is being modified inplace" in message
+    )
 
 
 def forget_metadata() -> None:
@@ -534,3 +552,187 @@ def _fresh_shape_history() -> Iterator[None]:
         yield
     finally:
         module._CODE_STATE = before
+
+
+# --- AOTAutograd's metadata: what a function does to its inputs --------------------------------------------
+
+
+def input_output_analysis() -> Any:
+    """Return the module in which torch keeps its analyses of a function's inputs and outputs."""
+    return importlib.import_module("torch._functorch._aot_autograd.input_output_analysis")
+
+
+def importers_of_the_analyses() -> list[Any]:
+    """Return torch's modules that hold, or will look up, those analyses or the key of AOTAutograd's cache."""
+    home = "torch._functorch._aot_autograd"
+    # Dynamo first: the others import it, and it them, which works only in this order.
+    for name in (
+        "torch._dynamo",
+        "torch._functorch.aot_autograd",
+        f"{home}.runtime_wrappers",
+        f"{home}.autograd_cache",
+        f"{home}.input_output_analysis",
+    ):
+        importlib.import_module(name)
+    loaded = list(sys.modules.items())
+    return [module for name, module in loaded if name.split(".")[0] == "torch" and module is not None]
+
+
+def autograd_cache_key() -> Callable[..., Any] | None:
+    """Return the function that computes the key of AOTAutograd's cache, if this torch has it."""
+    module = importlib.import_module("torch._functorch._aot_autograd.autograd_cache")
+    found: Callable[..., Any] | None = getattr(module, "autograd_cache_key", None)
+    return found if hasattr(torch.compiler.config, "cache_key_tag") else None
+
+
+@contextlib.contextmanager
+def cache_key_tag(tag: str) -> Iterator[None]:
+    """Add to torch's documented ``torch.compiler.config.cache_key_tag``, part of every cache key."""
+    config = torch.compiler.config
+    with config.patch(cache_key_tag=f"{config.cache_key_tag}{tag}"):  # type: ignore[attr-defined]
+        yield
+
+
+def output_info(**fields: Any) -> Any:
+    """Make an ``OutputAliasInfo``: how one output relates to the inputs. Fields that this torch lacks are left out."""
+    schemas = importlib.import_module("torch._functorch._aot_autograd.schemas")
+    return schemas.OutputAliasInfo(**accepted(schemas.OutputAliasInfo, fields))
+
+
+def output_type(name: str) -> Any:
+    """Return the kind of output of that name, such as ``"alias_of_input"``."""
+    return getattr(importlib.import_module("torch._functorch._aot_autograd.schemas").OutputType, name)
+
+
+def functional_tensor_type() -> type:
+    """Return the class that stands for a tensor while AOTAutograd makes a function functional."""
+    from torch._subclasses.functional_tensor import FunctionalTensor
+
+    return FunctionalTensor
+
+
+def tangent_of_updated_input(value: Any, description: Any) -> tuple[Any, Any]:
+    """Return the tangent to trace with for an input that the graph writes, and its description.
+
+    The tangent has the value's size and strides, or its memory format where those are symbolic.
+    """
+    collect = importlib.import_module("torch._functorch._aot_autograd.collect_metadata_analysis")
+    descriptors = importlib.import_module("torch._functorch._aot_autograd.descriptors")
+    tangent = collect.coerce_tangent_and_suggest_memory_format(value)[0]
+    return tangent, descriptors.TangentAOTInput(descriptors.InputMutationAOTOutput(description))
+
+
+def tensor_layouts(values: Sequence[Any], *, tangents: bool = False) -> list[Any]:
+    """Describe how a flat list of values packs tensor subclasses; of tangents, the memory format too."""
+    utils = importlib.import_module("torch._functorch._aot_autograd.subclass_utils")
+    options: dict[str, Any] = {"count_symints": False, "with_memory_format": True} if tangents else {}
+    layouts: list[Any] = utils.create_subclass_meta(list(values), **options)
+    return layouts
+
+
+def is_wrapper_subclass(value: Any) -> bool:
+    """Tell whether a value is a tensor made of other tensors, which AOTAutograd takes apart."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    return is_traceable_wrapper_subclass(value)
+
+
+def autograd_base(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tensor that autograd knows this one to be a view of."""
+    return tensor._base
+
+
+def is_concrete(size: Any) -> bool:
+    """Tell whether a size is a number rather than a symbol that may stand for others."""
+    from torch.fx.experimental.symbolic_shapes import is_concrete_int
+
+    return is_concrete_int(size)
+
+
+def overlapping(tensors: Sequence[torch.Tensor], *, symbolic: bool) -> set[int]:
+    """Return torch's verdict on which tensors of one storage overlap another: their positions in the list.
+
+    The ``StorageOverlap`` guard asks the same function at run time. It takes all to have one dtype.
+    """
+    compute = importlib.import_module("torch._C._dynamo.guards").compute_overlapping_tensors
+    positions: set[int] = compute(list(tensors), symbolic=symbolic)
+    return positions
+
+
+def tracing_context() -> Any:
+    """Return the context of the trace under way, which collects guards, or None."""
+    from torch._guards import TracingContext
+
+    return TracingContext.try_get()
+
+
+def guard_storage_overlap(context: Any, overlapping: list[Any], separate: list[Any]) -> None:
+    """Have the compiled code checked at each call: these overlap, and those do not."""
+    from torch._guards import StorageOverlap
+
+    context.guards_context.aotautograd_guards.append(StorageOverlap(overlapping, separate))
+
+
+def backward_signature(
+    gradients_to_parameters: dict[str, str], gradients_to_user_inputs: dict[str, str], loss_output: str
+) -> Any:
+    """Make a ``BackwardSignature`` of an exported joint graph."""
+    schemas = importlib.import_module("torch._functorch._aot_autograd.schemas")
+    return schemas.BackwardSignature(
+        gradients_to_parameters=gradients_to_parameters,
+        gradients_to_user_inputs=gradients_to_user_inputs,
+        loss_output=loss_output,
+    )
+
+
+def graph_signature(**fields: Any) -> Any:
+    """Make a ``GraphSignature`` from the names in a graph and the metadata of its tracing."""
+    schemas = importlib.import_module("torch._functorch._aot_autograd.schemas")
+    return schemas.GraphSignature.from_tracing_metadata(**fields)
+
+
+# --- schemas of operators ----------------------------------------------------------------------------------
+
+
+def is_higher_order(target: Any) -> bool:
+    """Tell whether a node's target is an operator that takes operators or graphs."""
+    return isinstance(target, torch._ops.HigherOrderOperator)
+
+
+def is_overload_packet(target: Any) -> bool:
+    """Tell whether a node's target is a name of several operators, such as ``torch.ops.aten.add``."""
+    return isinstance(target, torch._ops.OpOverloadPacket)
+
+
+def written_argument_names(op: Any, values: dict[str, Any]) -> set[str]:
+    """Return the names of the arguments that a call writes, those included that the schema does not mark.
+
+    Batch norm writes its running statistics only if ``training`` is among the values and true, or is not given.
+    """
+    info = torch._C._SchemaInfo(op._schema)
+    info.add_argument_values(values)
+    return {argument.name for argument in op._schema.arguments if info.is_mutable(argument.name)}
+
+
+def may_alias_unmarked(op: Any) -> bool:
+    """Tell whether an operator may return its argument, or a view of it, though its schema does not say so.
+
+    torch has one tag for this and for writes that the schema hides; batch norm has it for the latter.
+    """
+    tag = getattr(torch.Tag, "maybe_aliasing_or_mutating", None)
+    return tag is not None and tag in op.tags and not written_argument_names(op, {})
+
+
+def changes_metadata(op: Any) -> bool:
+    """Tell whether an operator changes sizes, strides or storage of what it writes, rather than its data."""
+    return torch.Tag.inplace_view in op.tags
+
+
+# Calls in a traced graph that change a mode of the thread and no tensor.
+MODE_NODES = (*AUTOCAST_NODES, torch._C._set_grad_enabled)
+
+
+def is_size_function(target: Any) -> bool:
+    """Tell whether a node's target is torch's arithmetic on symbolic sizes, such as ``torch.sym_max``."""
+    name = getattr(target, "__name__", "")
+    return name.startswith(("sym_", "_sym_")) and getattr(torch, name, None) is target

@@ -15,7 +15,15 @@ import torch
 from aot_core import _compat
 from aot_core.effects import Geometry, geometry_of
 
-__all__ = ["AliasGroup", "AliasSignature", "Member", "alias_root", "read_signature", "storage_address"]
+__all__ = [
+    "AliasGroup",
+    "AliasSignature",
+    "Member",
+    "alias_root",
+    "is_view_of_leaf",
+    "read_signature",
+    "storage_address",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +58,18 @@ class AliasGroup:
     """Inputs that lie in the same memory.
 
     Args:
-        members: In the order of the inputs; at least two.
+        members: In the order of the inputs. Two at least; or one, if it is a view of a leaf.
         roots_require_grad: For each root, whether it requires a gradient.
+        root_dtypes: For each root, its dtype.
+        root_geometries: For each root, its size, strides and offset.
+        elements: How many elements of the first member's dtype fit into the shared memory.
     """
 
     members: tuple[Member, ...]
     roots_require_grad: tuple[bool, ...]
+    root_dtypes: tuple[torch.dtype, ...]
+    root_geometries: tuple[Geometry, ...]
+    elements: int
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -76,6 +90,20 @@ class AliasGroup:
         others_detached = all(m.root == differentiable[0] or not m.requires_grad for m in self.members)
         return differentiable[0] if others_detached else None
 
+    @property
+    def base_geometry(self) -> Geometry:
+        """Size, strides and offset of what stands for the group: the carrier, or all of the memory."""
+        return ((self.elements,), (1,), 0) if self.carrier is None else self.root_geometries[self.carrier]
+
+    @property
+    def base_dtype(self) -> torch.dtype:
+        """Dtype of what stands for the group."""
+        return self.members[0].dtype if self.carrier is None else self.root_dtypes[self.carrier]
+
+    def is_detached(self, member: Member) -> bool:
+        """Tell whether autograd does not connect a member with what stands for the group."""
+        return self.carrier not in (None, member.root) or member.dtype != self.base_dtype
+
     def is_carrier(self, member: Member) -> bool:
         """Tell whether a member is itself what stands for the group."""
         return member.is_root and member.root == self.carrier
@@ -83,7 +111,9 @@ class AliasGroup:
     @property
     def one_tensor(self) -> bool:
         """Whether the members are all one tensor, passed several times."""
-        return all(member.same_as == self.members[0].position for member in self.members)
+        return len(self.members) > 1 and all(
+            member.same_as == self.members[0].position for member in self.members
+        )
 
 
 AliasSignature = tuple[AliasGroup, ...]
@@ -116,8 +146,19 @@ def read_signature(inputs: Sequence[Any], watched: Sequence[int], changed: Set[i
     return tuple(
         _group([(position, inputs[position]) for position in positions])
         for address, positions in by_address.items()
-        if address and len(positions) > 1 and not changed.isdisjoint(positions)
+        if address
+        and not changed.isdisjoint(positions)
+        and (len(positions) > 1 or is_view_of_leaf(inputs[positions[0]]))
     )
+
+
+def is_view_of_leaf(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is a view of a leaf that requires a gradient.
+
+    Autograd lets nobody write to one, except hidden from it: to the leaf itself, then.
+    """
+    base = tensor._base
+    return base is not None and base.is_leaf and base.requires_grad
 
 
 def _group(tensors: list[tuple[int, torch.Tensor]]) -> AliasGroup:
@@ -141,4 +182,11 @@ def _group(tensors: list[tuple[int, torch.Tensor]]) -> AliasGroup:
                 not (tensor.is_conj() or tensor.is_neg()),
             )
         )
-    return AliasGroup(tuple(members), tuple(root.requires_grad for root in roots))
+    first = tensors[0][1]
+    return AliasGroup(
+        tuple(members),
+        tuple(root.requires_grad for root in roots),
+        tuple(root.dtype for root in roots),
+        tuple(geometry_of(root) for root in roots),
+        _compat.concrete(first.untyped_storage().nbytes()) // first.element_size(),
+    )

@@ -39,6 +39,11 @@ class Compilation:
     report: CompileReport
     stage: str = "trace"
 
+    @property
+    def subject(self) -> str:
+        """What to call the graph in a message."""
+        return f"Graph {self.graph} of backend {self.backend!r}"
+
     def decide(self, decision: Decision) -> None:
         """Add a decision to the report; one taken after the compile is logged and traced by itself."""
         self.report.decisions.append(decision)

@@ -20,11 +20,13 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.alias_signature import AliasSignature, read_signature, storage_address
+from aot_core.alias_signature import AliasSignature, is_view_of_leaf, read_signature, storage_address
 from aot_core.compilation import Compilation
-from aot_core.effects import Effects, find_effects, geometry_of
+from aot_core.effects import Effects, fake_like, find_effects, geometry_of
 from aot_core.merge import merge_aliases
 from aot_core.protocol import Decision
+from aot_core.refusals import needs_a_look, refuse_unsupported
+from aot_core.single_views import split_returned_views
 
 __all__ = ["MAX_VARIANTS", "CompileGraph", "compile_without_aliases"]
 
@@ -56,10 +58,12 @@ def compile_without_aliases(
         UnsupportedAliasingError: the example inputs share memory in a way that can't be supported. A call
             whose inputs do raises it as well.
     """
+    gm = split_returned_views(gm)
     watched = [i for i, x in enumerate(example_inputs) if _has_memory(x)]
-    if len(watched) < 2:
-        return compile_graph(gm, example_inputs)
     variants = _Variants(gm, watched, compile_graph, compilation)
+    if needs_a_look(gm, example_inputs):
+        effects = variants.effects(example_inputs)
+        refuse_unsupported(gm, example_inputs, effects, subject=compilation.subject)
     if not _share_memory([example_inputs[i] for i in watched]):
         _compat.forget_metadata()
         variants.plain = compile_graph(gm, example_inputs)
@@ -124,7 +128,7 @@ class _Variants:
             if plain is not None:
                 # The common case, at a sixth of a microsecond an input: nothing is shared.
                 addresses = {inputs[i].untyped_storage().data_ptr() for i in watched}
-                if len(addresses) == count:
+                if len(addresses) == count and not any(is_view_of_leaf(inputs[i]) for i in changed):
                     return plain(*inputs)
             signature = read_signature(inputs, watched, changed)
             if not signature and plain is not None:
@@ -137,8 +141,7 @@ class _Variants:
         """Compile a variant for inputs like these and keep it."""
         inputs = [_compat.concrete(x) for x in inputs]
         key = self._key(signature, inputs)
-        with _compat.traced_apart():
-            variant = self._compile(signature, inputs)
+        variant = self._compile(signature, inputs)
         if len(self._merged) >= MAX_VARIANTS:
             self._merged.popitem(last=False)
             self._record("evict", "alias-variants-full", f"more than {MAX_VARIANTS} alias signatures")
@@ -149,7 +152,14 @@ class _Variants:
         key = self._key(signature, inputs)
         variant = self._merged.get(key)
         if variant is None:
-            with self._compilation.entered(), _compat.compile_config():
+            grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+            with (
+                self._compilation.entered(),
+                _compat.compile_config(),
+                # As Dynamo compiles: the tensors of a trace are none of inference mode's.
+                torch.inference_mode(False),
+                torch.set_grad_enabled(grad),
+            ):
                 # Another thread may have compiled it while this one waited.
                 variant = self._merged.get(key)
                 if variant is None:
@@ -164,10 +174,10 @@ class _Variants:
 
     def _compile(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
         if not signature:
-            return self._compile_graph(self._gm, inputs)
-        subject = f"Graph {self._compilation.graph} of backend {self._compilation.backend!r}"
+            return self._compile_apart(self._gm, inputs)
+        subject = self._compilation.subject
         merged = merge_aliases(self._gm, signature, self.effects(inputs), subject=subject)
-        compiled = self._compile_graph(merged.gm, merged.inputs(inputs))
+        compiled = self._compile_apart(merged.gm, merged.inputs(inputs))
         placeholders = [node.name for node in self._gm.graph.nodes if node.op == "placeholder"]
         for group in signature:
             names = ", ".join(placeholders[i] for i in group.positions)
@@ -177,6 +187,17 @@ class _Variants:
             return merged.restore(inputs, compiled(*merged.inputs(inputs)))
 
         return run
+
+    def _compile_apart(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile for fake versions of the inputs, in a tracing context of their own.
+
+        Nothing of a frame that Dynamo may be compiling is touched, and no trace sees what its tensors can't
+        have: being views, or inference mode's.
+        """
+        mode = _compat.new_fake_mode()
+        fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else x for x in inputs]
+        with _compat.tracing_under(mode):
+            return self._compile_graph(gm, fakes)
 
     def _record(self, action: str, code: str, detail: str) -> None:
         decision = Decision("aliasing", f"graph {self._compilation.graph}", action, code, detail)

@@ -7,8 +7,9 @@ and an output that is an input, are seen by comparing before and after.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import fx
 
 from aot_core import _compat
 
-__all__ = ["Effects", "Geometry", "InputEffect", "find_effects", "geometry_of"]
+__all__ = ["Effects", "Geometry", "InputEffect", "fake_like", "find_effects", "geometry_of"]
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Size, strides and storage offset, the last two in elements."""
@@ -56,11 +57,13 @@ class Effects:
     Args:
         inputs: One per input; for one that is no tensor, nothing happens.
         returned: Position of an output → position of the input that it *is*.
+        unrecorded: Positions of outputs that are views made under ``no_grad`` of what requires a gradient.
         unknown: Why the graph could not be run on fake tensors, or None.
     """
 
     inputs: list[InputEffect]
     returned: dict[int, int] = dataclasses.field(default_factory=dict)
+    unrecorded: list[int] = dataclasses.field(default_factory=list)
     unknown: str | None = None
 
     @property
@@ -85,11 +88,12 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
     effects = Effects([InputEffect() for _ in inputs])
     mode = _compat.new_fake_mode()
     try:
-        fakes = [_fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
+        fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
         before = [geometry_of(x) if _plain(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
-        with _compat.tracing_under(mode), mode, watch:
+        with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
             outputs = fx.Interpreter(gm).run(*fakes)
+            effects.unrecorded = [i for i, output in enumerate(outputs) if _is_unrecorded_view(output)]
     except Exception as error:
         effects.unknown = f"{type(error).__name__}: {error}"
         return effects
@@ -132,12 +136,12 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
+def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     """Return a fake tensor with a tensor's metadata and memory of its own."""
     if not _plain(tensor):
         fake: torch.Tensor = mode.from_tensor(tensor.detach())
         return fake
-    with mode, torch.inference_mode(tensor.is_inference()):
+    with _without_inference_mode(), mode:
         fake = torch.empty_strided(
             [_compat.concrete(n) for n in tensor.size()],
             [_compat.concrete(n) for n in tensor.stride()],
@@ -150,6 +154,23 @@ def _fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
             if not tensor.is_leaf:
                 fake = _without_leaf(fake)
     return fake
+
+
+@contextlib.contextmanager
+def _without_inference_mode() -> Iterator[None]:
+    """Leave inference mode, and keep gradients off: fake tensors are none of its tensors, as in Dynamo."""
+    grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(grad):
+        yield
+
+
+def _is_unrecorded_view(output: Any) -> bool:
+    if not (isinstance(output, torch.Tensor) and output.requires_grad and output._is_view()):
+        return False
+    try:
+        return output.grad_fn is None
+    except RuntimeError:
+        return True  # written since, which autograd forbids for such a view
 
 
 def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:

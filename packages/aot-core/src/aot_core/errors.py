@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "AnalysisInstallationError",
     "AotError",
     "BackwardAutocastError",
     "CompilerError",
     "GraphCheckError",
+    "InconsistentMetadataError",
     "InvalidCompilerResultError",
     "InvalidOptionValueError",
     "UncopyableError",
+    "UnanalysedOperationError",
     "UnknownOptionError",
     "UnsafeGraphError",
     "UnsupportedAliasingError",
@@ -74,3 +77,15 @@ class BackwardAutocastError(AotError, RuntimeError):
 
 class GraphCheckError(AotError, AssertionError):
     """A node of the graph gave another dtype, size or stride than its metadata promised."""
+
+
+class InconsistentMetadataError(AotError, ValueError):
+    """What an analysis was told about a function's inputs or outputs contradicts itself."""
+
+
+class UnanalysedOperationError(AotError, NotImplementedError):
+    """A node of a graph calls something of which nothing says what it writes."""
+
+
+class AnalysisInstallationError(AotError, RuntimeError):
+    """The analyses can't be put in the place of torch's own, or are not there to be taken out."""

@@ -97,7 +97,9 @@ def explain_with(
         names.add_call(copied, copied_args, copied_kwargs, copies.captured)
         explained = ExplainedBackend(found, names)
         with random_state_kept(), _compat.dynamo_kept() as dynamo:
-            compiled = torch.compile(copied, backend=explained, options=given_options, mode=mode, dynamic=dynamic)
+            compiled = torch.compile(
+                copied, backend=explained, options=given_options, mode=mode, dynamic=dynamic
+            )
             result = compiled(*copied_args, **copied_kwargs)
         explanation = Explanation(
             subject=getattr(given, "__qualname__", type(given).__name__),

@@ -9,8 +9,8 @@ Before, called with ``x`` and ``y`` that overlap::
 After, called with the tensor that both are views of::
 
     def graph(base):
-        x = torch.as_strided(base, (4,), (1,), 0)
-        y = torch.as_strided(base, (4,), (1,), 2)
+        x = base[0:4]
+        y = base[2:6]
         x.add_(1)
         return y * 2, None           # that output is the caller's own x
 
@@ -20,6 +20,7 @@ AOTAutograd turns the writes to views of ``base`` into one functional update, wh
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from aot_core.alias_signature import AliasGroup, AliasSignature, alias_root
 from aot_core.effects import Effects, Geometry
 from aot_core.errors import UnsupportedAliasingError
 from aot_core.graph_copy import copy_graph
+from aot_core.view_chain import insert_view, is_contiguous
 
 __all__ = ["MergedGraph", "merge_aliases"]
 
@@ -119,15 +121,15 @@ def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) 
     def refuse(why: str) -> UnsupportedAliasingError:
         return UnsupportedAliasingError(
             f"{subject} writes to its inputs {listed}, which share memory, and {why}. Pass tensors that don't "
-            "share memory, or clone all but one of them."
+            "share memory: clone all but one of them."
         )
 
     if effects.unknown is not None:
         raise refuse(f"what it does to them can't be told ({effects.unknown})")
     if group.one_tensor:
         return
-    if len({member.dtype for member in group.members}) > 1:
-        raise refuse("they have different dtypes")
+    if not all(_has_view_as(group, member.dtype) for member in group.members):
+        raise refuse("they have different dtypes, and don't begin where the memory does")
     if not all(member.is_plain_view for member in group.members):
         raise refuse("one of them is a conjugate or negative view")
     touched = [(member, effects.inputs[member.position]) for member in group.members]
@@ -141,13 +143,27 @@ def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) 
         raise refuse("they require gradients and are views of different tensors")
     if any(m.requires_grad and m.is_leaf and not m.is_root for m in group.members):
         raise refuse("one of them is a leaf that requires a gradient and a view of another tensor")
-    if any(m.requires_grad != group.roots_require_grad[m.root] for m in group.members):
+    connected = [m for m in group.members if not group.is_detached(m)]
+    if any(m.requires_grad != group.roots_require_grad[m.root] for m in connected):
         raise refuse("one of them is a view of a tensor that requires a gradient, and requires none itself")
-    detached = [m.root != carrier for m, _ in touched]
+    detached = [group.is_detached(m) for m, _ in touched]
     visible = any(e.visible_write and not d for (_, e), d in zip(touched, detached, strict=True))
     hidden = any(e.hidden_write or (e.written and d) for (_, e), d in zip(touched, detached, strict=True))
     if visible and hidden:
         raise refuse("some of the writes are recorded by autograd and others are hidden from it")
+
+
+def _has_view_as(group: AliasGroup, dtype: torch.dtype) -> bool:
+    """Tell whether what stands for the group can be viewed as another dtype as a whole."""
+    if dtype == group.base_dtype:
+        return True
+    size, _, offset = group.base_geometry
+    whole = math.prod(size) * group.base_dtype.itemsize
+    return is_contiguous(group.base_geometry) and offset == 0 and whole % dtype.itemsize == 0
+
+
+def _elements_as(group: AliasGroup, dtype: torch.dtype) -> int:
+    return math.prod(group.base_geometry[0]) * group.base_dtype.itemsize // dtype.itemsize
 
 
 def _take(position: int) -> Gather:
@@ -165,9 +181,8 @@ def _base_of(group: AliasGroup) -> Gather:
 
     def whole_storage(given: Sequence[Any]) -> torch.Tensor:
         tensor = given[first]
-        elements = tensor.untyped_storage().nbytes() // tensor.element_size()
         with torch.no_grad():
-            return tensor.detach().as_strided((elements,), (1,), 0)  # type: ignore[no-any-return]
+            return tensor.detach().as_strided((group.elements,), (1,), 0)  # type: ignore[no-any-return]
 
     return whole_storage
 
@@ -181,9 +196,14 @@ def _regenerate(
         if member.same_as not in made:
             value = base
             if not group.one_tensor and not group.is_carrier(member):
-                if group.carrier not in (None, member.root):
+                if group.is_detached(member):
                     value = graph.call_method("detach", (value,))
-                value = graph.call_function(torch.as_strided, (value, *member.geometry))
+                geometry = group.base_geometry
+                if member.dtype != group.base_dtype:
+                    flat = graph.call_method("view", (value, -1))
+                    value = graph.call_method("view", (flat, member.dtype))
+                    geometry = ((_elements_as(group, member.dtype),), (1,), 0)
+                value = insert_view(graph, value, geometry, member.geometry)
             made[member.same_as] = value
         renamed[node] = made[member.same_as]
 

@@ -36,6 +36,7 @@ from aot_core.errors import (
     BackwardAutocastError,
     CompilerError,
     InvalidCompilerResultError,
+    UnsupportedAliasingError,
 )
 from aot_core.graph_dump import dump_graph
 from aot_core.input_mutations import lift_input_mutations_, write_inputs_after
@@ -118,9 +119,17 @@ class Stages:
         table = None if self._decompositions is None else dict(self._decompositions)
         # The writes that autograd must not see are always left in the graph. Who can't use them there gets
         # them lifted: AOTAutograd itself would have autograd record them.
-        return _compat.compile_with_aot_autograd(
-            gm, example_inputs, decompositions=table, keep_inference_input_mutations=True, **stages
-        )
+        try:
+            return _compat.compile_with_aot_autograd(
+                gm, example_inputs, decompositions=table, keep_inference_input_mutations=True, **stages
+            )
+        except RuntimeError as error:
+            if not _compat.is_refused_view(error):
+                raise
+            raise UnsupportedAliasingError(
+                f"{self._compilation.subject} writes to a view in a way that can't be traced: {error} Write to "
+                "the tensor itself, or to a copy."
+            ) from error
 
     def _in_context(self, compiled: BoxedCallable) -> BoxedCallable:
         context = self._tools.runtime_context

@@ -1,0 +1,184 @@
+"""Each defect of torch's analyses by the smallest program that shows it, against eager in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from functorch.compile import aot_function, nop
+from programs import differences, observe
+
+pytestmark = [
+    pytest.mark.usefixtures("stock_or_installed"),
+    # Dynamo and the making of fake tensors look at the gradient of every view.
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+    # Inductor's own import.
+    pytest.mark.filterwarnings("ignore:`torch.jit.script"),
+]
+
+
+def overlapping(training: bool = True):
+    leaf = torch.arange(1.0, 9.0, dtype=torch.float64).requires_grad_(training)
+    base = leaf * 1.0
+    return leaf, [base[:4], base[1:5]]
+
+
+def assert_compiled_right(program, inputs, backend="aot_eager"):
+    reference = observe(program, *inputs())
+    compiled = torch.compile(program, backend=backend, dynamic=False, fullgraph=True)
+    assert differences(reference, observe(compiled, *inputs())) == []
+
+
+def assert_traced_right(program, inputs):
+    """Without Dynamo, which passes no input twice and handles grad mode itself."""
+    reference = observe(program, *inputs())
+    traced = aot_function(lambda *args: program(*args), fw_compiler=nop, bw_compiler=nop)
+    assert differences(reference, observe(traced, *inputs())) == []
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_two_written_views_in_training(backend):
+    def program(a, b):
+        a.mul_(2)
+        b.add_(1)
+        return [a.sum() + b.sum()]
+
+    assert_compiled_right(program, overlapping, backend)
+
+
+def test_views_of_intermediates_beside_merged_inputs():
+    def program(a, b):
+        a.mul_(2)
+        product, total = a * b, a + b
+        return [product.view(-1), product[1:], total.view(-1), total[1:]]
+
+    assert_compiled_right(program, overlapping)
+
+
+def test_views_of_intermediates_beside_repeated_inputs():
+    def program(a, again, b):
+        a.mul_(2)
+        values = [again * b, again + b, again - b]
+        return [view for value in values for view in (value.view(-1), value[1:])]
+
+    def inputs():
+        leaf = torch.arange(1.0, 9.0, dtype=torch.float64).requires_grad_()
+        a, b = (leaf * 1.0).clone(), leaf * 2.0
+        return leaf, [a, a, b]
+
+    assert_traced_right(program, inputs)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_view_of_a_merged_input_is_returned(backend, training):
+    def program(a, b):
+        a.mul_(2)
+        return [b[1:], a + 1]
+
+    assert_compiled_right(program, lambda: overlapping(training), backend)
+
+
+def test_a_part_of_the_base_is_returned_by_the_size_of_the_base():
+    # The recorded steps fit the base as well as the view, so that values are wrong and nothing crashes.
+    def program(a, b):
+        a.mul_(2)
+        return [b.select(0, 0)]
+
+    assert_compiled_right(program, lambda: overlapping(False))
+
+
+def test_a_repeated_input_is_written_that_needs_no_gradient():
+    def program(x, again, weight):
+        x.add_(1)
+        return [weight * again[0], (weight[:3] * again[1]).exp()]
+
+    def inputs():
+        leaf = torch.arange(1.0, 6.0, dtype=torch.float64).div(8).requires_grad_()
+        x = torch.ones(2, dtype=torch.float64)
+        return leaf, [x, x, leaf]
+
+    assert_traced_right(program, inputs)
+
+
+@pytest.mark.parametrize("repeated", [True, False], ids=["repeated", "merged"])
+def test_grad_mode_changes_inside(repeated):
+    def program(a, b):
+        a.mul_(2)
+        torch.set_grad_enabled(False)
+        return [b + 1]
+
+    a, b = (leaf := torch.arange(8.0, dtype=torch.float64))[:4], leaf[1:5]
+    traced = aot_function(program, fw_compiler=nop, bw_compiler=nop)
+    try:
+        # The first call traces, which leaves the mode as the program does in any case.
+        traced(a, a if repeated else b)
+        torch.set_grad_enabled(True)
+        traced(a, a if repeated else b)
+        assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+
+
+def test_a_parameter_and_a_view_of_it_are_written():
+    def program(weight, part):
+        with torch.no_grad():
+            part.mul_(2)
+        return [weight * 3, part * weight[:4]]
+
+    def inputs():
+        leaf = torch.arange(1.0, 9.0, dtype=torch.float64).requires_grad_()
+        return leaf, [leaf, leaf[1:5]]
+
+    assert_compiled_right(program, inputs)
+
+
+def test_channels_last_tangents_of_a_merged_input():
+    def program(a, b):
+        a.mul_(2)
+        b.mul_(3)
+        return [a + b]
+
+    def inputs():
+        leaf = torch.arange(1.0, 49.0, dtype=torch.float64).view(2, 2, 3, 4).requires_grad_()
+        base = leaf.contiguous(memory_format=torch.channels_last) * 1.0
+        return leaf, [base[:, :, :2], base[:, :, 1:]]
+
+    assert_compiled_right(program, inputs)
+
+
+def test_dtypes_differ_over_one_storage():
+    """Bytes 32 to 48 by two names, whose element offsets lie apart: refused, or wrong (pytorch/pytorch#194747)."""
+
+    def program(a, b):
+        a.zero_()
+        return [b + 1]
+
+    def inputs():
+        single = torch.ones(24)
+        return single, [single[8:12], single.view(torch.float64)[4:6]]
+
+    reference = observe(program, *inputs())
+    compiled = torch.compile(program, backend="aot_eager", dynamic=False)
+    try:
+        got = observe(compiled, *inputs())
+    except Exception as error:
+        if "different dtypes" not in str(error):
+            raise
+    else:
+        assert differences(reference, got) == []
+
+
+def test_the_loss_of_a_module_with_batch_norm():
+    from torch._functorch.aot_autograd import aot_export_module
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 4)
+            self.norm = torch.nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            return (self.norm(self.linear(x)).square().sum(),)
+
+    _, signature = aot_export_module(Model(), (torch.randn(5, 3),), trace_joint=True, output_loss_index=0)
+    assert [signature.backward_signature.loss_output] == signature.user_outputs

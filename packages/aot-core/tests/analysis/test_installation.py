@@ -1,0 +1,124 @@
+"""Ours in the place of torch's, and torch's again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import aot_core
+from aot_core import analysis
+
+NAMES = {
+    "remove_dupe_metadata": ("input_output_analysis", "runtime_wrappers"),
+    "create_synthetic_base_metadata": ("input_output_analysis", "runtime_wrappers"),
+    "compute_overlapping_inputs": ("input_output_analysis", "runtime_wrappers"),
+    "create_graph_signature": ("input_output_analysis",),
+}
+
+
+def held() -> dict:
+    from torch._functorch import _aot_autograd, aot_autograd
+    from torch._functorch._aot_autograd import autograd_cache, input_output_analysis, runtime_wrappers
+
+    assert _aot_autograd and input_output_analysis and runtime_wrappers
+    found = {
+        (module, name): getattr(getattr(_aot_autograd, module), name)
+        for name, modules in NAMES.items()
+        for module in modules
+    }
+    found |= {("aot_autograd", name): getattr(aot_autograd, name) for name in NAMES}
+    found[("autograd_cache", "key")] = autograd_cache.autograd_cache_key
+    return found
+
+
+def is_ours(function) -> bool:
+    return function.__module__.startswith("aot_core")
+
+
+def test_every_importer_is_given_ours_and_gets_its_own_back():
+    stock = held()
+    with analysis.install():
+        for (_, name), function in held().items():
+            assert name == "key" or function is getattr(analysis, name)
+    assert held() == stock
+
+
+def test_installations_nest():
+    stock = held()
+    outer = analysis.install()
+    analysis.install()
+    analysis.uninstall()
+    assert analysis.is_installed()
+    outer.uninstall()
+    outer.uninstall()
+    assert not analysis.is_installed() and held() == stock
+    with pytest.raises(aot_core.AnalysisInstallationError, match="nothing was installed"):
+        analysis.uninstall()
+
+
+def test_threads_install_and_uninstall():
+    stock = held()
+    errors = []
+
+    def work():
+        try:
+            for _ in range(5):
+                with analysis.install():
+                    assert analysis.is_installed()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == [] and held() == stock
+
+
+def test_an_incomplete_torch_is_refused_and_left_alone(monkeypatch):
+    from torch._functorch._aot_autograd import input_output_analysis
+
+    monkeypatch.delattr(input_output_analysis, "create_graph_signature")
+    before = input_output_analysis.remove_dupe_metadata
+    with pytest.raises(aot_core.AnalysisInstallationError, match="create_graph_signature"):
+        analysis.install()
+    assert input_output_analysis.remove_dupe_metadata is before and not analysis.is_installed()
+
+
+def test_a_fresh_process_can_install_first():
+    code = (
+        "import sys\nfrom aot_core import analysis\nassert 'torch' not in sys.modules\n"
+        "analysis.install()\nfrom torch._functorch._aot_autograd import runtime_wrappers\n"
+        "assert runtime_wrappers.remove_dupe_metadata is analysis.remove_dupe_metadata"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+def test_a_warm_cache_serves_nobody_the_others_result(tmp_path, monkeypatch):
+    from torch._dynamo.utils import counters
+    from torch._functorch import config
+    from torch._inductor import config as inductor_config
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    def hits_and_misses() -> tuple[int, int]:
+        torch.compiler.reset()
+        counters.clear()
+        torch.compile(lambda x: (x * 2).sin(), backend="inductor")(torch.ones(5))
+        counted = counters["aot_autograd"]
+        return counted["autograd_cache_hit"], counted["autograd_cache_miss"]
+
+    with config.patch(enable_autograd_cache=True), inductor_config.patch(fx_graph_cache=True):
+        assert hits_and_misses() == (0, 1)
+        assert hits_and_misses() == (1, 0)
+        with analysis.install():
+            assert hits_and_misses() == (0, 1)
+            assert hits_and_misses() == (1, 0)
+        assert hits_and_misses() == (1, 0)
+        assert torch.compiler.config.cache_key_tag == ""
