@@ -192,7 +192,7 @@ def _operators(operations: dict[str, int]) -> str:
         return ""
     listed = [f"{count} {name}" for name, count in list(operations.items())[:MAX_OPERATORS]]
     rest = len(operations) - len(listed)
-    return ": " + ", ".join(listed) + (f" and {rest} other kinds" if rest else "")
+    return ": " + ", ".join(listed) + (f" and {_count(rest, 'other kind')}" if rest else "")
 
 
 def _count(number: int, noun: str) -> str:
