@@ -137,6 +137,16 @@ def test_inputs_that_share_memory() -> None:
     assert [bool(inputs[name].writes) for name in ("x", "y", "z", "whole")] == [True, True, False, True]
 
 
+def test_an_input_that_no_graph_has_is_written_through_another() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return x.copy_(x) + 1
+
+    base = torch.randn(12)
+    explanation = explain(f, base[:4], base[2:6], base[8:])
+    assert [given.name for given in explanation.graphs[0].inputs] == ["x"]
+    assert explanation.written == ("x", "y") and explanation.written_elsewhere == ("y",)
+
+
 def test_decisions_of_the_wrapper_are_there() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.add_(1)
@@ -502,6 +512,8 @@ def test_the_first_size_that_a_function_is_compiled_for_is_not_that_of_explain()
         compiles.append(gm)
         return gm.forward
 
+    # So that there is a history that explain() could add to.
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     model = Net()
     assert explain(model, torch.randn(4, 8), {"mask": torch.ones(4, 8)}).written
     torch.compile(model, backend=backend)(torch.randn(5, 8), {"mask": torch.ones(5, 8)})
