@@ -61,9 +61,11 @@ def compile_without_aliases(
     gm = split_returned_views(gm)
     watched = [i for i, x in enumerate(example_inputs) if _has_memory(x)]
     variants = _Variants(gm, watched, compile_graph, compilation)
+    unrecorded: list[int] = []
     if needs_a_look(gm, example_inputs):
         effects = variants.effects(example_inputs)
         refuse_unsupported(gm, example_inputs, effects, subject=compilation.subject)
+        unrecorded = effects.unrecorded if torch.is_grad_enabled() else []
     if not _share_memory([example_inputs[i] for i in watched]):
         _compat.forget_metadata()
         variants.plain = compile_graph(gm, example_inputs)
@@ -75,10 +77,29 @@ def compile_without_aliases(
     signature = read_signature(example_inputs, watched, variants.changed)
     if signature:
         variants.add(signature, example_inputs)
-        return variants.as_function()
-    if variants.plain is None:
+    elif variants.plain is None:
         variants.plain = compile_graph(gm, example_inputs)
-    return variants.as_function() if variants.changed else variants.plain
+    checked = signature or variants.changed or variants.plain is None
+    compiled = variants.as_function() if checked else variants.plain
+    assert compiled is not None
+    return _with_unrecorded_views(compiled, unrecorded) if unrecorded else compiled
+
+
+def _with_unrecorded_views(compiled: Callable[..., Any], positions: list[int]) -> Callable[..., Any]:
+    """Return what a model made under ``no_grad`` as a view made under ``no_grad``.
+
+    In eager such a view requires a gradient and passes none on. AOTAutograd knows of no such outputs: what it
+    returns passes gradients on.
+    """
+
+    def call(*inputs: Any) -> Any:
+        outputs = list(compiled(*inputs))
+        with torch.no_grad():
+            for i in positions:
+                outputs[i] = outputs[i].view_as(outputs[i])
+        return tuple(outputs)
+
+    return call
 
 
 def _has_memory(value: Any) -> bool:

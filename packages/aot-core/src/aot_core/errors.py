@@ -31,6 +31,11 @@ class AotError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message} See errors/{self.slug()}")
+        self._message = message
+
+    def __reduce__(self) -> tuple[type[AotError], tuple[str]]:
+        # An exception is otherwise made anew from its whole text, page included.
+        return type(self), (self._message,)
 
     @classmethod
     def slug(cls) -> str:

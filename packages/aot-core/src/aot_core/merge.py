@@ -129,7 +129,7 @@ def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) 
     if group.one_tensor:
         return
     if not all(_has_view_as(group, member.dtype) for member in group.members):
-        raise refuse("they have different dtypes, and don't begin where the memory does")
+        raise refuse("they have different dtypes, of which one does not fill the memory")
     if not all(member.is_plain_view for member in group.members):
         raise refuse("one of them is a conjugate or negative view")
     touched = [(member, effects.inputs[member.position]) for member in group.members]

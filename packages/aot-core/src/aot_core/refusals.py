@@ -1,4 +1,4 @@
-"""Writes and views that no traced graph can do as eager does them, whatever memory the inputs lie in."""
+"""Writes that no traced graph can do as eager does them, whatever memory the inputs lie in."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
         UnsupportedAliasingError: the graph writes to an input whose elements overlap, such as an expanded
             one: written back, the last of several values for one place would win. Or it writes to an input
             that requires a gradient both in sight of autograd and hidden from it: written back as a whole, the
-            hidden part would be seen. Or it returns a view made under ``no_grad`` of a tensor that requires a
-            gradient: in eager such a view requires a gradient and passes none on, which no output of a
-            compiled graph can.
+            hidden part would be seen.
     """
     names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     for name, x, effect in zip(names, inputs, effects.inputs, strict=True):
@@ -44,11 +42,6 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
                 f"{subject} writes to its input {name}, which requires a gradient, both in sight of autograd and "
                 "hidden from it (under no_grad, or through a detached alias). Keep to one of the two."
             )
-    if effects.unrecorded and torch.is_grad_enabled():
-        raise UnsupportedAliasingError(
-            f"{subject} returns, as output {effects.unrecorded[0]}, a view made under no_grad of a tensor that "
-            "requires a gradient. Return a detached view, or make the view outside no_grad."
-        )
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:

@@ -74,7 +74,8 @@ def test_one_named_that_is_not_usable_fails(user_file, monkeypatch, capsys):
     assert bench(user_file, *small) == 0, "nobody asked for it"
 
 
-def test_progress_goes_to_stderr(user_file, capsys):
+def test_progress_goes_to_stderr(user_file, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # rich shortens what does not fit
     assert (
         bench(user_file, "--backend", "eager", "--steps", "1", "--rounds", "1", "--json", "--progress") == 0
     )
