@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from aot_core import backend, dealias
+from aot_core import backend
+from aot_core.aliasing import dealias
 from aot_core.debug import aot_core_eager
 
 CALLS = 300

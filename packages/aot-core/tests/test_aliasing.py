@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import aot_core
-from aot_core import dealias
+from aot_core.aliasing import dealias
+from aot_core.aliasing.effects import find_effects
 from aot_core.debug import aot_core_eager, aot_inductor_debug
-from aot_core.effects import find_effects
 
 # torch looks at .grad of every input it makes a fake tensor for.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import aot_core
 from aot_core import Explanation, InputExplanation, explain, explain_with
-from aot_core.memory_overlap import region_of, regions_overlap
+from aot_core.explaining.memory_overlap import region_of, regions_overlap
 
 # Dynamo asks a tensor that is no leaf whether it has a gradient.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -171,8 +171,10 @@ def test_a_change_of_metadata_within_a_graph() -> None:
     x = graph.placeholder("x")
     graph.call_method("t_", (x,))
     graph.output((graph.call_method("add", (x, 1)),))
-    captured = aot_core.captured_graph.explain_captured(
-        torch.fx.GraphModule(nn.Module(), graph), [torch.randn(2, 3)], aot_core.tensor_names.TensorNames()
+    captured = aot_core.explaining.captured_graph.explain_captured(
+        torch.fx.GraphModule(nn.Module(), graph),
+        [torch.randn(2, 3)],
+        aot_core.explaining.tensor_names.TensorNames(),
     )
     change = captured.inputs[0].metadata_change
     assert change is not None and (change.size, change.stride, change.offset) == ((3, 2), (1, 3), 0)
@@ -452,7 +454,7 @@ def test_copies_share_memory_as_the_originals_do() -> None:
     base = torch.randn(4, 6, requires_grad=True)
     made = base.clone()
     given = [made, made[1:], made.detach()[:, 2:], made.t(), base, base.detach(), torch.randn(3).expand(2, 3)]
-    copies = aot_core.isolated_copies.Copies().copy((given, made), what="it")
+    copies = aot_core.explaining.isolated_copies.Copies().copy((given, made), what="it")
     assert copies[0][0] is copies[1]
     for one, other in zip(given, copies[0], strict=True):
         assert torch.equal(one, other) and one is not other

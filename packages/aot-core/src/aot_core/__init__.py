@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from aot_core.errors import UnsafeGraphError as UnsafeGraphError
     from aot_core.errors import UnsupportedAliasingError as UnsupportedAliasingError
     from aot_core.errors import UnsupportedModeError as UnsupportedModeError
-    from aot_core.explaining import explain as explain
-    from aot_core.explaining import explain_with as explain_with
-    from aot_core.explanation import Explanation as Explanation
-    from aot_core.explanation import GraphBreak as GraphBreak
-    from aot_core.explanation import GraphExplanation as GraphExplanation
-    from aot_core.explanation import InputExplanation as InputExplanation
-    from aot_core.explanation import MetadataChange as MetadataChange
-    from aot_core.explanation import OutputExplanation as OutputExplanation
-    from aot_core.explanation import SavedValue as SavedValue
-    from aot_core.explanation import StageExplanation as StageExplanation
-    from aot_core.explanation import Tangent as Tangent
-    from aot_core.explanation import Write as Write
+    from aot_core.explaining.call import explain as explain
+    from aot_core.explaining.call import explain_with as explain_with
+    from aot_core.explaining.explanation import Explanation as Explanation
+    from aot_core.explaining.explanation import GraphBreak as GraphBreak
+    from aot_core.explaining.explanation import GraphExplanation as GraphExplanation
+    from aot_core.explaining.explanation import InputExplanation as InputExplanation
+    from aot_core.explaining.explanation import MetadataChange as MetadataChange
+    from aot_core.explaining.explanation import OutputExplanation as OutputExplanation
+    from aot_core.explaining.explanation import SavedValue as SavedValue
+    from aot_core.explaining.explanation import StageExplanation as StageExplanation
+    from aot_core.explaining.explanation import Tangent as Tangent
+    from aot_core.explaining.explanation import Write as Write
     from aot_core.protocol import PROTOCOL_VERSION as PROTOCOL_VERSION
     from aot_core.protocol import Availability as Availability
     from aot_core.protocol import BackendInfo as BackendInfo
@@ -80,8 +80,8 @@ _HOMES = {
         "UnsupportedAliasingError",
         "UnsupportedModeError",
     ),
-    "explaining": ("explain", "explain_with"),
-    "explanation": (
+    "explaining.call": ("explain", "explain_with"),
+    "explaining.explanation": (
         "Explanation",
         "GraphBreak",
         "GraphExplanation",

@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aot_core import _compat
+from aot_core.aliasing.dealias import compile_without_aliases
 from aot_core.autocast import autocast_state
 from aot_core.compilation import Compilation
-from aot_core.dealias import compile_without_aliases
 from aot_core.errors import UnsafeGraphError, UnsupportedModeError
 from aot_core.nested_inputs import FlatInputs, has_nested_inputs
 from aot_core.protocol import CompileReport

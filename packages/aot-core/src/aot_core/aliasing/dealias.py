@@ -20,13 +20,13 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.alias_signature import AliasSignature, is_view_of_leaf, read_signature, storage_address
+from aot_core.aliasing.effects import Effects, fake_like, find_effects, geometry_of
+from aot_core.aliasing.merge import merge_aliases
+from aot_core.aliasing.refusals import needs_a_look, refuse_unsupported
+from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature, storage_address
+from aot_core.aliasing.single_views import split_returned_views
 from aot_core.compilation import Compilation
-from aot_core.effects import Effects, fake_like, find_effects, geometry_of
-from aot_core.merge import merge_aliases
 from aot_core.protocol import Decision
-from aot_core.refusals import needs_a_look, refuse_unsupported
-from aot_core.single_views import split_returned_views
 
 __all__ = ["MAX_VARIANTS", "CompileGraph", "compile_without_aliases"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from aot_core import _compat
-from aot_core.effects import Geometry, geometry_of
+from aot_core.aliasing.effects import Geometry, geometry_of
 
 __all__ = [
     "AliasGroup",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from aot_core._compat import pytree
-from aot_core.memory_overlap import same_memory
+from aot_core.explaining.memory_overlap import same_memory
 
 __all__ = ["TensorNames", "name_of_source", "path_name"]
 

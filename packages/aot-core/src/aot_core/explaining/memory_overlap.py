@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from aot_core import _compat
-from aot_core.alias_signature import storage_address
-from aot_core.effects import geometry_of
+from aot_core.aliasing.effects import geometry_of
+from aot_core.aliasing.signature import storage_address
 
 __all__ = ["Region", "has_memory", "region_of", "regions_overlap", "same_memory"]
 

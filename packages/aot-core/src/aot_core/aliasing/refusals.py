@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.effects import Effects, geometry_of
+from aot_core.aliasing.effects import Effects, geometry_of
 from aot_core.errors import UnsupportedAliasingError
 
 __all__ = ["needs_a_look", "overlaps_itself", "refuse_unsupported"]

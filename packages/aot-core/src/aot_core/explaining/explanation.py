@@ -314,7 +314,7 @@ class Explanation:
 
     def to_markdown(self) -> str:
         """Return the tables of ``print(explanation)`` in Markdown."""
-        from aot_core.explanation_text import as_markdown
+        from aot_core.explaining.text import as_markdown
 
         return as_markdown(self)
 
@@ -322,7 +322,7 @@ class Explanation:
     _repr_markdown_ = to_markdown
 
     def __str__(self) -> str:
-        from aot_core.explanation_text import as_text
+        from aot_core.explaining.text import as_text
 
         return as_text(self)
 

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aot_core.explanation import Explanation, GraphExplanation, InputExplanation, OutputExplanation
+    from aot_core.explaining.explanation import (
+        Explanation,
+        GraphExplanation,
+        InputExplanation,
+        OutputExplanation,
+    )
 
 __all__ = ["as_markdown", "as_text", "readable_bytes"]
 

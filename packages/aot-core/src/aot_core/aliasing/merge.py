@@ -27,11 +27,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from aot_core.alias_signature import AliasGroup, AliasSignature, alias_root
-from aot_core.effects import Effects, Geometry
+from aot_core.aliasing.effects import Effects, Geometry
+from aot_core.aliasing.signature import AliasGroup, AliasSignature, alias_root
+from aot_core.aliasing.view_chain import insert_view, is_contiguous
 from aot_core.errors import UnsupportedAliasingError
 from aot_core.graph_copy import copy_graph
-from aot_core.view_chain import insert_view, is_contiguous
 
 __all__ = ["MergedGraph", "merge_aliases"]
 

@@ -1,7 +1,7 @@
 """What a captured graph does to its inputs, and whose memory its outputs lie in, with names and source lines.
 
-The graph is run once on fake twins of its inputs. Unlike in `aot_core.effects`, which runs at every compile, the
-twins share memory as the inputs do: a write through one of them is a write to all that overlap it.
+The graph is run once on fake twins of its inputs. Unlike in `aot_core.aliasing.effects`, the twins share memory as the
+inputs do: a write through one of them is a write to all that overlap it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.alias_signature import alias_root, storage_address
-from aot_core.effects import Geometry, geometry_of
-from aot_core.explanation import InputExplanation, MetadataChange, OutputExplanation, Write
-from aot_core.memory_overlap import Region, has_memory, region_of, regions_overlap, same_memory
+from aot_core.aliasing.effects import Geometry, geometry_of
+from aot_core.aliasing.signature import alias_root, storage_address
+from aot_core.explaining.explanation import InputExplanation, MetadataChange, OutputExplanation, Write
+from aot_core.explaining.memory_overlap import Region, has_memory, region_of, regions_overlap, same_memory
+from aot_core.explaining.tensor_names import TensorNames, name_of_source
 from aot_core.source import source_frames
-from aot_core.tensor_names import TensorNames, name_of_source
 
 __all__ = ["CapturedGraph", "explain_captured", "user_line", "what"]
 

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import fx
 
-from aot_core.effects import Geometry
+from aot_core.aliasing.effects import Geometry
 
 __all__ = ["insert_view", "is_contiguous"]
 

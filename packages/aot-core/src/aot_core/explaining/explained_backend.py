@@ -20,11 +20,11 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.alias_signature import read_signature, storage_address
+from aot_core.aliasing.signature import read_signature, storage_address
 from aot_core.backend import Backend
-from aot_core.captured_graph import CapturedGraph, explain_captured, user_line, what
 from aot_core.compilation import Compilation, current_compilation
-from aot_core.explanation import (
+from aot_core.explaining.captured_graph import CapturedGraph, explain_captured, user_line, what
+from aot_core.explaining.explanation import (
     GraphExplanation,
     InputExplanation,
     OutputExplanation,
@@ -32,10 +32,10 @@ from aot_core.explanation import (
     StageExplanation,
     Tangent,
 )
-from aot_core.memory_overlap import Region, has_memory, regions_overlap
+from aot_core.explaining.memory_overlap import Region, has_memory, regions_overlap
+from aot_core.explaining.tensor_names import TensorNames
 from aot_core.protocol import CompileReport
 from aot_core.stages import Toolchain
-from aot_core.tensor_names import TensorNames
 
 __all__ = ["ExplainedBackend"]
 

@@ -1,0 +1,13 @@
+"""Inputs that share memory, and writes to them.
+
+::
+
+    graph, inputs
+      │ refusals       what no traced graph can do right
+      │ single_views   returned parts of a chunk, made one by one
+      │ effects        what the graph does to its inputs, where that has to be known
+      │ signature      what memory the inputs of a call share
+      │ merge          one base for each group (view_chain: its views)
+      ▼
+    dealias            a compiled variant for each signature
+"""
