@@ -352,3 +352,27 @@ def test_compiling_from_a_compiler_works() -> None:
 def test_a_compiled_graph_is_public_api_of_the_debug_module() -> None:
     backend = aot_autograd(name="x", fw_compiler=run_eagerly, settings=aot_core_eager.settings_type)
     assert torch.compile(double, backend=backend)(torch.ones(1)).item() == 2
+
+
+# torch looks at .grad of the loss.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_dynamo_looks_into_no_compiled_graph() -> None:
+    """A backward that runs inside a frame of Dynamo's is seen by its frame evaluator."""
+    from torch._dynamo.utils import counters
+
+    traced: list[bool] = []
+
+    def compiler(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        def run(args: list[Any]) -> Any:
+            traced.append(torch.compiler.is_compiling())
+            return [out.clone() for out in gm(*args)]
+
+        return aot_core.boxed(run)
+
+    x = torch.ones(2, requires_grad=True)
+    loss = torch.compile(double, backend=aot_autograd(name="x", fw_compiler=compiler))(x).sum()
+    counters.clear()
+    torch.compile(lambda loss: loss.backward(), backend="eager")(loss)
+    torch.testing.assert_close(x.grad, torch.full((2,), 2.0))
+    assert traced == [False, False]  # forward, backward
+    assert counters["stats"]["unique_graphs"] == 0
