@@ -2,8 +2,8 @@
 
 ::
 
-    base of size (8,), view of size (2, 3), strides (1, 2), offset 1
-        ──>  base[1:7].view(3, 2).permute(1, 0)
+    base of size (24,), view of size (3, 2), strides (1, 4), offset 1
+        ──>  base[1:9].view(2, 4)[:, 0:3].permute(1, 0)
 
 ``as_strided`` can make any view, but functionalization refuses some writes behind one, and a compiler knows
 nothing about it. So it is kept for what slices, shapes and permutations can't say.
@@ -30,31 +30,47 @@ def insert_view(graph: fx.Graph, base: fx.Node, base_geometry: Geometry, view: G
         base_geometry: Its size, strides and offset.
         view: Size, strides and offset of the view, in the same memory.
     """
-    base_size, _, base_offset = base_geometry
-    size, stride, offset = view
     if view == base_geometry:
-        return graph.call_method("view", (base, list(size)))
-    simple = is_contiguous(base_geometry) and all(size) and offset >= base_offset
-    if not simple:
+        return graph.call_method("view", (base, list(view[0])))
+    size, stride, offset = view
+    order = _nesting(base_geometry, view)
+    if order is None:
         return graph.call_function(torch.as_strided, (base, size, stride, offset))
-    flat = base if len(base_size) == 1 else graph.call_method("view", (base, [-1]))
-    start = offset - base_offset
-    if len(size) == 1:
-        step = max(stride[0], 1)
-        if stride[0] > 0 or size[0] == 1:
-            return _slice(graph, flat, start, start + (size[0] - 1) * step + 1, step)
-    order = sorted(range(len(size)), key=lambda d: (-stride[d], size[d]))
-    sizes = [size[d] for d in order]
-    if not is_contiguous((tuple(sizes), tuple(stride[d] for d in order), 0)):
-        return graph.call_function(torch.as_strided, (base, size, stride, offset))
-    dense = graph.call_method("view", (_slice(graph, flat, start, start + math.prod(sizes), 1), sizes))
-    if order == sorted(order):
-        return dense
-    return graph.call_method("permute", (dense, [order.index(d) for d in range(len(size))]))
+    # Each dimension is cut out of the last, which is then split into its steps and what lies within one.
+    node = base if len(base_geometry[0]) == 1 else graph.call_method("view", (base, [-1]))
+    start, made = offset - base_geometry[2], []
+    for depth, dim in enumerate(order):
+        n, step = size[dim], stride[dim]
+        innermost = depth == len(order) - 1
+        stop = start + ((n - 1) * step + 1 if innermost else n * step)
+        node = graph.call_function(
+            torch.ops.aten.slice.Tensor, (node, depth, start, stop, step if innermost else 1)
+        )
+        made.append(n)
+        if not innermost:
+            node = graph.call_method("view", (node, [*made, step]))
+        start = 0
+    if order != sorted(order):
+        node = graph.call_method("permute", (node, [order.index(dim) for dim in range(len(order))]))
+    return node
 
 
-def _slice(graph: fx.Graph, flat: fx.Node, start: int, stop: int, step: int) -> fx.Node:
-    return graph.call_function(torch.ops.aten.slice.Tensor, (flat, 0, start, stop, step))
+def _nesting(base: Geometry, view: Geometry) -> list[int] | None:
+    """Return the dimensions of a view from the widest step to the narrowest, if each lies within a step of the last.
+
+    None if they don't nest, or if steps would reach beyond the base.
+    """
+    size, stride, offset = view
+    if not (is_contiguous(base) and size and all(size) and all(stride) and offset >= base[2]):
+        return None
+    order = sorted(range(len(size)), key=lambda dim: (-stride[dim], -size[dim]))
+    room = math.prod(base[0]) - (offset - base[2])
+    for depth, dim in enumerate(order):
+        innermost = depth == len(order) - 1
+        if (size[dim] - 1) * stride[dim] + 1 > room or (not innermost and size[dim] * stride[dim] > room):
+            return None
+        room = stride[dim]
+    return order
 
 
 def is_contiguous(geometry: Geometry) -> bool:
