@@ -304,6 +304,14 @@ class TestRefusals:
     def test_writes_to_an_expanded_input(self) -> None:
         self.refused(lambda x: x[0].add_(1), lambda b: (b[:4].expand(2, 4),), "overlap in memory")
 
+    def test_a_detached_alias_that_comes_to_require_a_gradient(self) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            alias = x.detach()
+            alias.copy_(y)
+            return alias
+
+        self.refused(f, lambda b: (b[:4] * 1, b[4:]), "detached alias", train=True)
+
     def test_recorded_and_hidden_writes_to_one_input(self) -> None:
         def f(x: torch.Tensor) -> torch.Tensor:
             x.sin_()

@@ -58,12 +58,15 @@ class Effects:
         inputs: One per input; for one that is no tensor, nothing happens.
         returned: Position of an output → position of the input that it *is*.
         unrecorded: Positions of outputs that are views made under ``no_grad`` of what requires a gradient.
+        detached: Positions of outputs that lie in an input's memory without being views of it for autograd, and
+            that require a gradient all the same, since something that does was written to them.
         unknown: Why the graph could not be run on fake tensors, or None.
     """
 
     inputs: list[InputEffect]
     returned: dict[int, int] = dataclasses.field(default_factory=dict)
     unrecorded: list[int] = dataclasses.field(default_factory=list)
+    detached: list[int] = dataclasses.field(default_factory=list)
     unknown: str | None = None
 
     @property
@@ -94,6 +97,9 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
         with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
             outputs = fx.Interpreter(gm).run(*fakes)
             effects.unrecorded = [i for i, output in enumerate(outputs) if _is_unrecorded_view(output)]
+            effects.detached = [
+                i for i, output in enumerate(outputs) if _is_differentiable_alias(output, fakes)
+            ]
     except Exception as error:
         effects.unknown = f"{type(error).__name__}: {error}"
         return effects
@@ -171,6 +177,14 @@ def _is_unrecorded_view(output: Any) -> bool:
         return output.grad_fn is None
     except RuntimeError:
         return True  # written since, which autograd forbids for such a view
+
+
+def _is_differentiable_alias(output: Any, fakes: Sequence[Any]) -> bool:
+    if not (_plain(output) and output.requires_grad):
+        return False
+    address = output.untyped_storage()._cdata
+    owners = [fake for fake in fakes if _plain(fake) and fake.untyped_storage()._cdata == address]
+    return any(owner is not output and owner is not output._base for owner in owners)
 
 
 def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:

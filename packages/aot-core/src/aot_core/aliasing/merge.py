@@ -146,6 +146,8 @@ def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) 
     connected = [m for m in group.members if not group.is_detached(m)]
     if any(m.requires_grad != group.roots_require_grad[m.root] for m in connected):
         raise refuse("one of them is a view of a tensor that requires a gradient, and requires none itself")
+    if any(e.gains_grad and group.is_detached(m) for m, e in touched):
+        raise refuse("a detached one among them comes to require a gradient by a write")
     detached = [group.is_detached(m) for m, _ in touched]
     visible = any(e.visible_write and not d for (_, e), d in zip(touched, detached, strict=True))
     hidden = any(e.hidden_write or (e.written and d) for (_, e), d in zip(touched, detached, strict=True))

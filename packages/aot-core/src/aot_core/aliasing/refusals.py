@@ -28,7 +28,8 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
         UnsupportedAliasingError: the graph writes to an input whose elements overlap, such as an expanded
             one: written back, the last of several values for one place would win. Or it writes to an input
             that requires a gradient both in sight of autograd and hidden from it: written back as a whole, the
-            hidden part would be seen.
+            hidden part would be seen. Or it returns a detached alias of an input that has come to require a
+            gradient of its own.
     """
     names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     for name, x, effect in zip(names, inputs, effects.inputs, strict=True):
@@ -42,6 +43,11 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
                 f"{subject} writes to its input {name}, which requires a gradient, both in sight of autograd and "
                 "hidden from it (under no_grad, or through a detached alias). Keep to one of the two."
             )
+    if effects.detached and torch.is_grad_enabled():
+        raise UnsupportedAliasingError(
+            f"{subject} returns, as output {effects.detached[0]}, a detached alias of an input to which it has "
+            "written what requires a gradient. Write to the input itself, or return a copy."
+        )
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:

@@ -64,6 +64,8 @@ def _nesting(base: Geometry, view: Geometry) -> list[int] | None:
     if not (is_contiguous(base) and size and all(size) and all(stride) and offset >= base[2]):
         return None
     order = sorted(range(len(size)), key=lambda dim: (-stride[dim], -size[dim]))
+    if any(size[dim] == 1 for dim in order[:-1]):
+        return None  # a shape says nothing of the stride of a dimension of size 1
     room = math.prod(base[0]) - (offset - base[2])
     for depth, dim in enumerate(order):
         innermost = depth == len(order) - 1
