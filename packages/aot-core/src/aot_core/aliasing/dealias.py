@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import Effects, fake_like, find_effects, geometry_of
+from aot_core.aliasing.effects import Effects, fake_like, find_effects, geometry_of, has_memory
 from aot_core.aliasing.merge import merge_aliases
 from aot_core.aliasing.refusals import needs_a_look, refuse_unsupported
 from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature, storage_address
@@ -64,7 +64,7 @@ def compile_without_aliases(
             whose inputs do raises it as well.
     """
     gm = split_returned_views(gm)
-    watched = [i for i, x in enumerate(example_inputs) if _has_memory(x)]
+    watched = [i for i, x in enumerate(example_inputs) if has_memory(x)]
     variants = _Variants(gm, watched, compile_graph, compilation)
     unrecorded: list[int] = []
     if needs_a_look(gm, example_inputs):
@@ -105,12 +105,6 @@ def _with_unrecorded_views(compiled: Callable[..., Any], positions: list[int]) -
         return tuple(outputs)
 
     return call
-
-
-def _has_memory(value: Any) -> bool:
-    return (
-        isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
-    )
 
 
 def _share_memory(tensors: list[torch.Tensor]) -> bool:

@@ -17,7 +17,7 @@ from torch import fx
 
 from aot_core import _compat
 
-__all__ = ["Effects", "Geometry", "InputEffect", "fake_like", "find_effects", "geometry_of"]
+__all__ = ["Effects", "Geometry", "InputEffect", "fake_like", "find_effects", "geometry_of", "has_memory"]
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Size, strides and storage offset, the last two in elements."""
@@ -92,7 +92,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
     mode = _compat.new_fake_mode()
     try:
         fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
-        before = [geometry_of(x) if _plain(x) else None for x in fakes]
+        before = [geometry_of(x) if has_memory(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
         with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
             outputs = fx.Interpreter(gm).run(*fakes)
@@ -125,14 +125,14 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._owner = {
             fake.untyped_storage()._cdata: (fake, effect)
             for fake, effect in zip(fakes, effects, strict=True)
-            if _plain(fake)
+            if has_memory(fake)
         }
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         for tensor in _compat.written_arguments(func, args, kwargs):
-            owner = self._owner.get(tensor.untyped_storage()._cdata) if _plain(tensor) else None
+            owner = self._owner.get(tensor.untyped_storage()._cdata) if has_memory(tensor) else None
             if owner is not None:
                 fake, effect = owner
                 if torch.is_grad_enabled() and (tensor.requires_grad or not fake.requires_grad):
@@ -144,7 +144,7 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     """Return a fake tensor with a tensor's metadata and memory of its own."""
-    if not _plain(tensor):
+    if not has_memory(tensor):
         fake: torch.Tensor = mode.from_tensor(tensor.detach())
         return fake
     with _without_inference_mode(), mode:
@@ -180,10 +180,10 @@ def _is_unrecorded_view(output: Any) -> bool:
 
 
 def _is_differentiable_alias(output: Any, fakes: Sequence[Any]) -> bool:
-    if not (_plain(output) and output.requires_grad):
+    if not (has_memory(output) and output.requires_grad):
         return False
     address = output.untyped_storage()._cdata
-    owners = [fake for fake in fakes if _plain(fake) and fake.untyped_storage()._cdata == address]
+    owners = [fake for fake in fakes if has_memory(fake) and fake.untyped_storage()._cdata == address]
     return any(owner is not output and owner is not output._base for owner in owners)
 
 
@@ -202,7 +202,8 @@ def _relative(changed: Geometry, tensor: torch.Tensor) -> Geometry:
     return size, stride, offset + geometry_of(tensor)[2]
 
 
-def _plain(value: Any) -> bool:
+def has_memory(value: Any) -> bool:
+    """Tell whether a value is a tensor whose elements lie in a storage of its own, by size and strides."""
     return (
         isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
     )

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import Effects, geometry_of
+from aot_core.aliasing.effects import Effects, geometry_of, has_memory
 from aot_core.errors import UnsupportedAliasingError
 
 __all__ = ["needs_a_look", "overlaps_itself", "refuse_unsupported"]
@@ -52,7 +52,7 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
     """Tell whether two elements of a tensor may lie in the same place."""
-    if tensor.layout is not torch.strided or _compat.is_subclass(tensor):
+    if not has_memory(tensor):
         return False
     size, stride, _ = geometry_of(tensor)
     reach = 0

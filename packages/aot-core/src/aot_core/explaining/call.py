@@ -21,14 +21,14 @@ import torch
 
 from aot_core import _compat
 from aot_core._compat import pytree
-from aot_core.aliasing.effects import geometry_of
+from aot_core.aliasing.effects import geometry_of, has_memory
 from aot_core.backend import Backend
 from aot_core.debug import aot_core_eager
 from aot_core.explaining.captured_graph import what
 from aot_core.explaining.explained_backend import ExplainedBackend
 from aot_core.explaining.explanation import Explanation, GraphBreak, OutputExplanation
 from aot_core.explaining.isolated_copies import Copies, random_state_kept
-from aot_core.explaining.memory_overlap import has_memory, region_of, same_memory
+from aot_core.explaining.memory_overlap import region_of, same_memory
 from aot_core.explaining.tensor_names import TensorNames, path_name
 from aot_core.settings import parse_settings
 

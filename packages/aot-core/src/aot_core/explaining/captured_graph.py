@@ -15,10 +15,10 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import Geometry, geometry_of
+from aot_core.aliasing.effects import Geometry, geometry_of, has_memory
 from aot_core.aliasing.signature import alias_root, storage_address
 from aot_core.explaining.explanation import InputExplanation, MetadataChange, OutputExplanation, Write
-from aot_core.explaining.memory_overlap import Region, has_memory, region_of, regions_overlap, same_memory
+from aot_core.explaining.memory_overlap import Region, region_of, regions_overlap, same_memory
 from aot_core.explaining.tensor_names import TensorNames, name_of_source
 from aot_core.source import source_frames
 

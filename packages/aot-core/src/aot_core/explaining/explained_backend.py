@@ -20,6 +20,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
+from aot_core.aliasing.effects import has_memory
 from aot_core.aliasing.signature import read_signature, storage_address
 from aot_core.backend import Backend
 from aot_core.compilation import Compilation, current_compilation
@@ -32,7 +33,7 @@ from aot_core.explaining.explanation import (
     StageExplanation,
     Tangent,
 )
-from aot_core.explaining.memory_overlap import Region, has_memory, regions_overlap
+from aot_core.explaining.memory_overlap import Region, regions_overlap
 from aot_core.explaining.tensor_names import TensorNames
 from aot_core.protocol import CompileReport
 from aot_core.stages import Toolchain

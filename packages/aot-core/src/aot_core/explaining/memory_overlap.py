@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from aot_core import _compat
-from aot_core.aliasing.effects import geometry_of
+from aot_core.aliasing.effects import geometry_of, has_memory
 from aot_core.aliasing.signature import storage_address
 
-__all__ = ["Region", "has_memory", "region_of", "regions_overlap", "same_memory"]
+__all__ = ["Region", "region_of", "regions_overlap", "same_memory"]
 
 MAX_MARKED_BYTES = 1 << 28
 """Bytes that are marked one by one to compare two views with gaps. Beyond, they are taken to overlap."""
@@ -52,13 +51,6 @@ class Region:
                 return False
             expected = max(expected, stride * (size - 1) + expected)
         return True
-
-
-def has_memory(value: Any) -> bool:
-    """Tell whether a value is a tensor whose elements lie in a storage of its own, by size and strides."""
-    return (
-        isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
-    )
 
 
 def same_memory(one: Any, other: Any) -> bool:
