@@ -256,6 +256,24 @@ def test_a_view_made_without_gradients_says_that_it_requires_one(function: Any) 
     torch.testing.assert_close(seen[0], wanted[0])
 
 
+def test_what_is_computed_from_such_a_view_requires_a_gradient_that_leads_nowhere() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            view = x[1:]
+        return view * 2, x.detach() * 2
+
+    seen = []
+    for run in (f, torch.compile(f, backend=aot_core_eager)):
+        leaf = torch.ones(4, requires_grad=True)
+        dead, free = run(leaf * 1)
+        seen.append((dead.requires_grad, dead.is_leaf, free.requires_grad, dead.tolist()))
+        (dead.sum() + leaf.sum()).backward()
+        assert leaf.grad is not None
+        assert leaf.grad.tolist() == [1, 1, 1, 1]
+    assert seen[1] == seen[0]
+    assert seen[0][:3] == (True, False, False)
+
+
 def hidden_and_recorded(x: torch.Tensor) -> torch.Tensor:
     x.sin_()
     x.detach().add_(1)

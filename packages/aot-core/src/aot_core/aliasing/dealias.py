@@ -22,7 +22,12 @@ from torch import fx
 
 from aot_core import _compat
 from aot_core.aliasing.effects import Effects, fake_like, find_effects
-from aot_core.aliasing.histories import return_histories, with_histories, with_unrecorded_views
+from aot_core.aliasing.histories import (
+    return_histories,
+    with_dead_ends,
+    with_histories,
+    with_unrecorded_views,
+)
 from aot_core.aliasing.memory import geometry_of, has_memory, overlaps_itself, storage_address
 from aot_core.aliasing.merge import merge_aliases
 from aot_core.aliasing.refusals import refuse_unsupported
@@ -80,6 +85,8 @@ def compile_without_aliases(
     compiled = variants.compile(example_inputs)
     if with_history:
         compiled = with_histories(compiled, with_history)
+    if effects is not None and effects.dead_ends and torch.is_grad_enabled():
+        compiled = with_dead_ends(compiled, effects.dead_ends)
     unrecorded = variants.unrecorded_views(example_inputs)
     return with_unrecorded_views(compiled, unrecorded) if unrecorded else compiled
 

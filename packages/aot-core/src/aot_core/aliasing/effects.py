@@ -52,6 +52,8 @@ class Effects:
             position of the input in whose memory it lies, or None if it lies in none's.
         detached: Positions of outputs that lie in an input's memory without being views of it for autograd, and
             that require a gradient all the same, since something that does was written to them.
+        dead_ends: Positions of outputs that require a gradient which leads to no input, since they are computed
+            from a view made under ``no_grad``.
         unknown: Why the graph could not be run on fake tensors, or None.
     """
 
@@ -59,6 +61,7 @@ class Effects:
     returned: dict[int, int] = dataclasses.field(default_factory=dict)
     unrecorded: dict[int, int | None] = dataclasses.field(default_factory=dict)
     detached: list[int] = dataclasses.field(default_factory=list)
+    dead_ends: list[int] = dataclasses.field(default_factory=list)
     unknown: str | None = None
 
     @property
@@ -93,6 +96,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
             effects.detached = [
                 i for i, output in enumerate(outputs) if _is_differentiable_alias(output, fakes)
             ]
+            effects.dead_ends = [i for i, output in enumerate(outputs) if _is_dead_end(output)]
     except Exception as error:
         effects.unknown = f"{type(error).__name__}: {error}"
         return effects
@@ -166,6 +170,22 @@ def _is_unrecorded_view(output: Any) -> bool:
         return output.grad_fn is None
     except RuntimeError:
         return True  # written since, which autograd forbids for such a view
+
+
+def _is_dead_end(output: Any) -> bool:
+    if not (isinstance(output, torch.Tensor) and output.requires_grad) or _is_unrecorded_view(output):
+        return False
+    seen: set[Any] = set()
+    queue = [output.grad_fn]
+    while queue:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        if hasattr(node, "variable"):  # where a leaf's gradient is accumulated
+            return False
+        seen.add(node)
+        queue += [following for following, _ in node.next_functions]
+    return not output.is_leaf
 
 
 def _is_differentiable_alias(output: Any, fakes: Sequence[Any]) -> bool:

@@ -1,6 +1,6 @@
 """Outputs that lie in an input's memory with a history that no compiled graph can give them.
 
-Two kinds are known to autograd otherwise than to AOTAutograd, which returns what lies in an input's memory as an
+Some are known to autograd otherwise than to AOTAutograd, which returns what lies in an input's memory as an
 ordinary view of that input:
 
 - a *view made under no_grad*: it requires a gradient, since its base does, and passes none on;
@@ -9,6 +9,8 @@ ordinary view of that input:
       y = x.detach()
       y.copy_(z)          # y lies in x's memory, and its gradient goes to z
       return y
+
+What is computed from a view made under ``no_grad`` requires a gradient too, which leads nowhere.
 
 The first is made again outside, from the input. Of the second the graph returns a copy besides, and outside the
 alias is overwritten with it: the same elements once more, in sight of autograd.
@@ -24,7 +26,7 @@ from torch import fx
 
 from aot_core.graph_copy import copy_graph
 
-__all__ = ["return_histories", "with_histories", "with_unrecorded_views"]
+__all__ = ["return_histories", "with_dead_ends", "with_histories", "with_unrecorded_views"]
 
 
 def return_histories(gm: fx.GraphModule, positions: Sequence[int]) -> fx.GraphModule:
@@ -83,6 +85,20 @@ def with_unrecorded_views(
                 else:
                     geometry = output.size(), output.stride(), output.storage_offset()
                     outputs[i] = inputs[owner].as_strided(*geometry)
+        return tuple(outputs)
+
+    return call
+
+
+def with_dead_ends(compiled: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
+    """Return a function whose outputs at these positions require a gradient that leads to no input."""
+
+    def call(*inputs: Any) -> Any:
+        outputs = list(compiled(*inputs))
+        for i in positions:
+            if not outputs[i].requires_grad:
+                end = outputs[i].detach().requires_grad_()
+                outputs[i] = end.view_as(end)
         return tuple(outputs)
 
     return call
