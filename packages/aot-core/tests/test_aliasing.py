@@ -327,6 +327,8 @@ def test_a_detached_input_that_gains_a_history(make: Make) -> None:
     example = make(torch.ones(8, dtype=torch.float64, requires_grad=True) * 1)
     compiled = aot_core_eager(torch.fx.symbolic_trace(f), list(example))
     torch.testing.assert_close(observe(compiled, make, train=True, calls=[make]), wanted)
+    compiled(*example)
+    example[1].unsqueeze_(0)  # legal as for any view of what is no leaf
 
 
 @pytest.mark.parametrize("make", [lambda b: (b[2:6],), lambda b: (b * 1,), lambda b: (b.view(2, 4)[:, 1:],)])
@@ -342,6 +344,23 @@ def test_a_write_through_an_older_view_of_what_is_reshaped(make: Make) -> None:
     leaf = torch.linspace(-1, 1, 8, dtype=torch.float64)
     compiled = aot_core_eager(graph, list(make(leaf * 1)))
     torch.testing.assert_close(observe(compiled, make, train=False, calls=[make]), wanted)
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("make", [lambda b: (b[::2],), lambda b: (b.as_strided((2, 3), (4, 1), 1),)])
+@pytest.mark.parametrize("again", [lambda x: x.reshape(-1), lambda x: x.contiguous()])
+def test_strides_that_decide_between_a_view_and_a_copy(again: Any, make: Make, train: bool) -> None:
+    """What AOTAutograd has in the place of a written input has strides of its own."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(0.5)
+        y = again(x)
+        y.mul_(3)
+        return y
+
+    wanted = observe(f, make, train=train, calls=[])
+    compiled = torch.compile(f, backend=aot_core_eager)
+    torch.testing.assert_close(observe(compiled, make, train=train, calls=[]), wanted)
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])

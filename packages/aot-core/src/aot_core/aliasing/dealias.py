@@ -12,6 +12,7 @@ signature that it is called with::
 
 from __future__ import annotations
 
+import bisect
 import collections
 import operator
 from collections.abc import Callable, Sequence
@@ -21,7 +22,8 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import Effects, fake_like, find_effects
+from aot_core.aliasing.effects import Effects, copies_or_views, fake_like, find_effects, node_name
+from aot_core.aliasing.explicit_copies import make_copies_explicit
 from aot_core.aliasing.histories import (
     return_histories,
     with_dead_ends,
@@ -43,9 +45,8 @@ __all__ = ["MAX_VARIANTS", "CompileGraph", "compile_without_aliases"]
 MAX_VARIANTS = 16
 """Variants kept for one graph. A loop whose inputs overlap elsewhere in each call would fill the memory."""
 
-# Called by `map`, so that no line of Python runs for an input.
-_STORAGE = torch.Tensor.untyped_storage
-_ADDRESS = torch.UntypedStorage.data_ptr
+_FIRST_ELEMENT = torch.Tensor.data_ptr
+"""Where a tensor's elements begin. Called by `map`, so that no line of Python runs for an input."""
 
 CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a graph whose inputs share no memory, for these example inputs."""
@@ -78,6 +79,8 @@ def compile_without_aliases(
     with_history: list[int] = []
     if effects is not None:
         refuse_unsupported(gm, example_inputs, effects, subject=compilation.subject)
+        if effects.copies:
+            gm = make_copies_explicit(gm, effects.copies)
         if effects.detached and torch.is_grad_enabled():
             with_history = effects.detached
             gm = return_histories(gm, with_history)
@@ -93,15 +96,12 @@ def compile_without_aliases(
 
 def needs_a_look(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
     """Tell whether effects of a graph could matter that AOTAutograd doesn't tell; looking costs a fake run."""
-    overlapping = any(isinstance(x, torch.Tensor) and overlaps_itself(x) for x in inputs)
-    return overlapping or any(
-        _compat.hides_from_autograd(node) or _name(node.target) in _GEOMETRY_CHANGES
-        for node in gm.graph.nodes
+    tensors = [x for x in inputs if has_memory(x)]
+    return (
+        any(map(overlaps_itself, tensors))
+        or any(_compat.hides_from_autograd(n) or node_name(n) in _GEOMETRY_CHANGES for n in gm.graph.nodes)
+        or (any(map(copies_or_views, gm.graph.nodes)) and not all(x.is_contiguous() for x in tensors))
     )
-
-
-def _name(target: Any) -> str:
-    return str(getattr(target, "__name__", target))
 
 
 _GEOMETRY_CHANGES = frozenset(
@@ -144,7 +144,7 @@ class _Variants:
     Attributes:
         plain: The variant for inputs that share no memory, if compiled yet.
         changed: Positions of the inputs that the graph changes, once known.
-        reshaped: Positions of those that it both writes and gives another geometry, if that was looked at.
+        viewed: Positions of those that a view of their root has to stand for, if that was looked at.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class _Variants:
     ) -> None:
         self.plain: Callable[..., Any] | None = None
         self.changed: frozenset[int] | None = None
-        self.reshaped: frozenset[int] = frozenset()
+        self.viewed: frozenset[int] = frozenset()
         self._gm = gm
         self._effects = effects
         self._watched = watched
@@ -169,7 +169,7 @@ class _Variants:
 
     def _note(self, effects: Effects) -> None:
         self.changed = frozenset(effects.changed).intersection(self._watched)
-        self.reshaped = frozenset(effects.reshaped).intersection(self._watched)
+        self.viewed = frozenset(effects.viewed).intersection(self._watched)
 
     def effects(self, inputs: Sequence[Any]) -> Effects:
         """Return what the graph does to its inputs, looked up at the first need of it."""
@@ -180,12 +180,12 @@ class _Variants:
     def compile(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile for these inputs, and return what to call with them and with others."""
         shared = _share_memory([inputs[i] for i in self._watched])
-        if not (shared or self.reshaped):
+        if not (shared or self.viewed):
             self._compile_plain(inputs)
         if self.changed is None:
             self._note(self.effects(inputs))
         assert self.changed is not None
-        signature = read_signature(inputs, self._watched, self.changed, self.reshaped)
+        signature = read_signature(inputs, self._watched, self.changed, self.viewed)
         if shared and not signature:
             self._compile_plain(inputs)
         if signature or self.plain is None:
@@ -229,16 +229,26 @@ class _Variants:
         watched, count = self._watched, len(self._watched)
         take = operator.itemgetter(*watched) if count > 1 else lambda inputs: (inputs[watched[0]],)
         assert self.changed is not None
-        changed, reshaped = self.changed, self.reshaped
+        changed, viewed = self.changed, self.viewed
+
+        def lie_apart(inputs: Sequence[Any]) -> bool:
+            """Tell whether the inputs that change share memory with no other and are views of no leaf."""
+            starts = sorted(map(_FIRST_ELEMENT, take(inputs)))
+            for i in changed:
+                storage = inputs[i].untyped_storage()
+                begin = storage.data_ptr()
+                first = bisect.bisect_left(starts, begin)
+                if bisect.bisect_left(starts, begin + storage.nbytes(), first) - first > 1:
+                    return False
+                if is_view_of_leaf(inputs[i]):
+                    return False
+            return True
 
         def call(*inputs: Any) -> Any:
             plain = self.plain
-            if plain is not None:
-                # The common case, at a sixth of a microsecond an input: nothing is shared.
-                addresses = set(map(_ADDRESS, map(_STORAGE, take(inputs))))
-                if len(addresses) == count and not any(is_view_of_leaf(inputs[i]) for i in changed):
-                    return plain(*inputs)
-            signature = read_signature(inputs, watched, changed, reshaped)
+            if plain is not None and lie_apart(inputs):
+                return plain(*inputs)
+            signature = read_signature(inputs, watched, changed, viewed)
             if not signature and plain is not None:
                 return plain(*inputs)
             return self._find(signature, inputs)(*inputs)

@@ -18,7 +18,7 @@ from torch import fx
 from aot_core import _compat
 from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory
 
-__all__ = ["Effects", "InputEffect", "fake_like", "find_effects"]
+__all__ = ["Effects", "InputEffect", "copies_or_views", "fake_like", "find_effects", "node_name"]
 
 
 @dataclasses.dataclass
@@ -27,11 +27,14 @@ class InputEffect:
 
     Args:
         written: Its elements are written.
+        strides_matter: It is not contiguous, and an operation that copies or views by the strides (``reshape``) made
+            a view of it.
         gains_grad: It does not require a gradient before, and does after.
         geometry: What its size, strides and offset are afterwards, if the graph changes them.
     """
 
     written: bool = False
+    strides_matter: bool = False
     gains_grad: bool = False
     geometry: Geometry | None = None
 
@@ -54,6 +57,7 @@ class Effects:
             that require a gradient all the same, since something that does was written to them.
         dead_ends: Positions of outputs that require a gradient which leads to no input, since they are computed
             from a view made under ``no_grad``.
+        copies: Names of nodes that copied elements of an input where other strides would have let them view it.
         unknown: Why the graph could not be run on fake tensors, or None.
     """
 
@@ -62,6 +66,7 @@ class Effects:
     unrecorded: dict[int, int | None] = dataclasses.field(default_factory=dict)
     detached: list[int] = dataclasses.field(default_factory=list)
     dead_ends: list[int] = dataclasses.field(default_factory=list)
+    copies: list[str] = dataclasses.field(default_factory=list)
     unknown: str | None = None
 
     @property
@@ -70,9 +75,13 @@ class Effects:
         return [i for i, effect in enumerate(self.inputs) if effect.changed or self.unknown is not None]
 
     @property
-    def reshaped(self) -> list[int]:
-        """Positions of the inputs that are written and given another geometry."""
-        return [i for i, effect in enumerate(self.inputs) if effect.written and effect.geometry is not None]
+    def viewed(self) -> list[int]:
+        """Positions of the inputs that are written and whose strides change or matter.
+
+        AOTAutograd, which replaces what is written by new values, does not keep those.
+        """
+        matters = (effect.geometry is not None or effect.strides_matter for effect in self.inputs)
+        return [i for i, it in enumerate(matters) if it and self.inputs[i].written]
 
 
 def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
@@ -89,7 +98,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
         before = [geometry_of(x) if has_memory(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
         with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
-            outputs = fx.Interpreter(gm).run(*fakes)
+            outputs = _WatchStrides(gm, fakes, effects).run(*fakes)
             effects.unrecorded = {
                 i: _owner(output, fakes) for i, output in enumerate(outputs) if _is_unrecorded_view(output)
             }
@@ -114,6 +123,25 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
     return effects
 
 
+class _WatchStrides(fx.Interpreter):
+    """Runs a graph and notes what operations do that depend on the strides of an input."""
+
+    def __init__(self, gm: fx.GraphModule, fakes: Sequence[Any], effects: Effects) -> None:
+        super().__init__(gm, garbage_collect_values=False)
+        self._fakes = fakes
+        self._effects = effects
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if copies_or_views(n) and n.args and isinstance(n.args[0], fx.Node):
+            owner = _owner(self.env[n.args[0]], self._fakes)
+            if owner is not None and _owner(result, self._fakes) != owner:
+                self._effects.copies.append(n.name)
+            elif owner is not None and not self._fakes[owner].is_contiguous():
+                self._effects.inputs[owner].strides_matter = True
+        return result
+
+
 class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes which inputs' memory each operator writes."""
 
@@ -133,6 +161,16 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
             if effect is not None:
                 effect.written = True
         return result
+
+
+def copies_or_views(node: fx.Node) -> bool:
+    """Tell whether a node makes a view of its input where the strides allow it, and else a copy."""
+    return node_name(node) in ("contiguous", "flatten", "ravel", "reshape", "reshape_as")
+
+
+def node_name(node: fx.Node) -> str:
+    """Return the name of the function or method that a node calls."""
+    return str(getattr(node.target, "__name__", node.target))
 
 
 def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:

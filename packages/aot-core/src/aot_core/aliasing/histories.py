@@ -81,7 +81,8 @@ def with_unrecorded_views(
             for i, owner in owners.items():
                 output = outputs[i]
                 if owner is None or inputs[owner].dtype != output.dtype:
-                    outputs[i] = output.view_as(output)
+                    whole = output if output.requires_grad else output.detach().requires_grad_()
+                    outputs[i] = whole.view_as(whole)
                 else:
                     geometry = output.size(), output.stride(), output.storage_offset()
                     outputs[i] = inputs[owner].as_strided(*geometry)

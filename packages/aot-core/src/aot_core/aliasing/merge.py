@@ -49,15 +49,15 @@ class MergedGraph:
         gathers: One for each of its inputs.
         returned: Position of an output → position of the caller's input that it is.
         geometries: Position of a caller's input → what its size, strides and offset become.
-        histories: For each output behind the original's: position of a caller's input whose root autograd shall
-            see overwritten with it. It holds what lies there already.
+        histories: For each output behind the original's: positions of the caller's inputs that are views of one
+            tensor, which autograd shall see overwritten with it. It holds what lies there already.
     """
 
     gm: fx.GraphModule
     gathers: tuple[Gather, ...]
     returned: dict[int, int]
     geometries: dict[int, Geometry]
-    histories: tuple[int, ...]
+    histories: tuple[tuple[int, ...], ...]
 
     def inputs(self, given: Sequence[Any]) -> list[Any]:
         """Return the inputs of the merged graph for a call."""
@@ -66,8 +66,12 @@ class MergedGraph:
     def restore(self, given: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
         """Do to the caller's own tensors what the merged graph did to its views, and return the outputs."""
         count = len(outputs) - len(self.histories)
-        for position, value in zip(self.histories, outputs[count:], strict=True):
-            alias_root(given[position]).copy_(value)
+        for positions, value in zip(self.histories, outputs[count:], strict=True):
+            alias_root(given[positions[0]]).copy_(value)
+            for position in positions:
+                _ = given[
+                    position
+                ].grad_fn  # A view's is made when it is read, and in-place operations don't.
         for position, (size, stride, offset) in self.geometries.items():
             given[position].as_strided_(size, stride, offset)
         return tuple(
@@ -97,7 +101,7 @@ def merge_aliases(
         _check(group, effects, names, subject)
 
     gathers: list[Gather] = []
-    roots: dict[int, fx.Node] = {}
+    roots: dict[tuple[int, ...], fx.Node] = {}
 
     def merged_inputs(graph: fx.Graph) -> dict[fx.Node, Any]:
         renamed: dict[fx.Node, Any] = {}
@@ -205,30 +209,32 @@ def _base_of(group: AliasGroup, effects: Effects) -> Gather:
 def _is_base(group: AliasGroup, member: Member, effects: Effects) -> bool:
     """Tell whether a member is what stands for its group, and not a view of it.
 
-    One that comes to have another geometry never is. AOTAutograd would lose what is then written through older
-    views of it, and what is a view can take any geometry.
+    One that comes to have another geometry never is: AOTAutograd would lose what is then written through older
+    views of it, and what is a view can take any geometry. Nor is one that a `reshape` depends on, if it can be
+    helped: what is written to it has other strides as long as AOTAutograd traces.
     """
-    if any(effects.inputs[m.position].geometry for m in group.members if m.same_as == member.same_as):
+    same = [effects.inputs[m.position] for m in group.members if m.same_as == member.same_as]
+    if any(effect.geometry is not None or (effect.strides_matter and effect.written) for effect in same):
         return False
     return group.one_tensor or group.is_carrier(member)
 
 
 def _detached_roots(
     graph: fx.Graph, group: AliasGroup, base: fx.Node, effects: Effects
-) -> dict[int, fx.Node]:
+) -> dict[tuple[int, ...], fx.Node]:
     """Make a detached alias of the base for each root that comes to require a gradient by a write to a member.
 
     All members of that root are views of it, so that its history is that of all writes to them.
 
     Returns:
-        Position of the first member of such a root → the alias.
+        Positions of all members of such a root → the alias.
     """
-    made: dict[int, fx.Node] = {}
+    made: dict[tuple[int, ...], fx.Node] = {}
     gained = {m.root for m in group.members if group.is_detached(m) and effects.inputs[m.position].gains_grad}
     for root in sorted(gained):
-        first = next(member for member in group.members if member.root == root)
         alias = graph.call_method("detach", (base,))
-        made[first.position] = insert_view(graph, alias, group.base_geometry, group.root_geometries[root])
+        view = insert_view(graph, alias, group.base_geometry, group.root_geometries[root])
+        made[group.positions_of(root)] = view
     return made
 
 
@@ -238,15 +244,14 @@ def _regenerate(
     base: fx.Node,
     member: Member,
     effects: Effects,
-    roots: dict[int, fx.Node],
+    roots: dict[tuple[int, ...], fx.Node],
 ) -> fx.Node:
     """Return what stands for a member: the base, or a view of it."""
     if _is_base(group, member, effects):
         return base
-    first = next(other for other in group.members if other.root == member.root)
-    if first.position in roots:
-        geometry = group.root_geometries[member.root]
-        return insert_view(graph, roots[first.position], geometry, member.geometry)
+    root = roots.get(group.positions_of(member.root))
+    if root is not None:
+        return insert_view(graph, root, group.root_geometries[member.root], member.geometry)
     value, geometry = base, group.base_geometry
     if group.is_detached(member):
         value = graph.call_method("detach", (value,))

@@ -56,7 +56,7 @@ class AliasGroup:
     """Inputs that lie in the same memory.
 
     Args:
-        members: In the order of the inputs. Two at least; or one, if it is a view of a leaf, or reshaped.
+        members: In the order of the inputs. Two at least; or one, if it is a view of a leaf, or viewed.
         roots_require_grad: For each root, whether it requires a gradient.
         root_dtypes: For each root, its dtype.
         root_geometries: For each root, its size, strides and offset.
@@ -73,6 +73,10 @@ class AliasGroup:
     def positions(self) -> tuple[int, ...]:
         """Positions of the members."""
         return tuple(member.position for member in self.members)
+
+    def positions_of(self, root: int) -> tuple[int, ...]:
+        """Return the positions of the members that come from a root."""
+        return tuple(member.position for member in self.members if member.root == root)
 
     @property
     def carrier(self) -> int | None:
@@ -119,7 +123,7 @@ AliasSignature = tuple[AliasGroup, ...]
 
 
 def read_signature(
-    inputs: Sequence[Any], watched: Sequence[int], changed: Set[int], reshaped: Set[int] = frozenset()
+    inputs: Sequence[Any], watched: Sequence[int], changed: Set[int], viewed: Set[int] = frozenset()
 ) -> AliasSignature:
     """Group the inputs of a call by the memory they lie in.
 
@@ -127,8 +131,8 @@ def read_signature(
         inputs: Of the call.
         watched: Positions of the inputs that have memory of their own: strided tensors.
         changed: Positions of those that the graph changes; a group without one of them is left out.
-        reshaped: Positions of those that it both writes and gives another geometry. Each is in a group, if in
-            one of its own.
+        viewed: Positions of those that a view of their root has to stand for. Each is in a group, if in one of its
+            own.
     """
     by_address: dict[int, list[int]] = {}
     for position in watched:
@@ -138,8 +142,15 @@ def read_signature(
         for address, positions in by_address.items()
         if address
         and not changed.isdisjoint(positions)
-        and (len(positions) > 1 or positions[0] in reshaped or is_view_of_leaf(inputs[positions[0]]))
+        and (len(positions) > 1 or positions[0] in viewed or is_view_of_leaf(inputs[positions[0]]))
     )
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.is_leaf
+    except RuntimeError:  # a view made without gradients and written since, of which autograd tells nothing
+        return True
 
 
 def is_view_of_leaf(tensor: torch.Tensor) -> bool:
@@ -168,7 +179,7 @@ def _group(tensors: list[tuple[int, torch.Tensor]]) -> AliasGroup:
                 geometry_of(tensor),
                 tensor.dtype,
                 tensor.requires_grad,
-                tensor.is_leaf,
+                _is_leaf(tensor),
                 not (tensor.is_conj() or tensor.is_neg()),
             )
         )

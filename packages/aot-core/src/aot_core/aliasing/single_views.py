@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from aot_core.aliasing.effects import node_name
 from aot_core.graph_copy import copy_graph
 
 __all__ = ["split_returned_views"]
@@ -64,7 +65,7 @@ def _returned_parts(graph: fx.Graph) -> Iterator[fx.Node]:
 
 def _parts(node: Any) -> bool:
     called = isinstance(node, fx.Node) and node.op in ("call_function", "call_method")
-    return called and _name(node) in _PARTING
+    return called and node_name(node) in _PARTING
 
 
 def _dimension(part: fx.Node) -> int | None:
@@ -78,7 +79,7 @@ def _dimension(part: fx.Node) -> int | None:
     ):
         return None
     position = len(parting.args) - 1
-    dim = parting.kwargs.get("dim", parting.args[-1] if position >= _DIM_AT.get(_name(parting), 2) else 0)
+    dim = parting.kwargs.get("dim", parting.args[-1] if position >= _DIM_AT.get(node_name(parting), 2) else 0)
     return dim if isinstance(dim, int) else None
 
 
@@ -89,7 +90,7 @@ def _alone(part: fx.Node) -> fx.Node:
     siblings = parting.meta["example_value"]
     index: Any = part.args[1]
     index %= len(siblings)
-    if _name(parting) == "unbind":
+    if node_name(parting) == "unbind":
         return graph.call_function(torch.select, (whole, dim, index))
 
     def length(i: int) -> Any:
@@ -107,7 +108,3 @@ def _alone(part: fx.Node) -> fx.Node:
 
 _DIM_AT = {"unbind": 1}
 """Position of the dimension among the arguments, the tensor being 0; elsewhere 2."""
-
-
-def _name(node: fx.Node) -> str:
-    return str(getattr(node.target, "__name__", node.target))

@@ -1,7 +1,8 @@
 """Putting these analyses in the place of torch's own, for every backend in the process.
 
 torch's modules import the four functions by name, so each module that holds one is given ours, and gets its
-own back when the last installation ends. So is the pass that takes tensors without dimensions for Python floats. What is compiled in between is right where stock torch's is not,
+own back when the last installation ends. So is the pass that takes tensors without dimensions for Python floats.
+What is compiled in between is right where stock torch's is not,
 Inductor's and torch's own debug backends' included.
 """
 
