@@ -7,6 +7,7 @@ says what it stands for, so that a reader of the other files need not know torch
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -55,3 +56,81 @@ def has_tag(op: Any, name: str) -> bool:
 
 
 # --- capture on a device -------------------------------------------------------------------------------------
+
+
+def has_unbacked_size(tensor: torch.Tensor) -> bool:
+    """Tell whether a fake tensor has a size that only the data can tell."""
+    symbolic = [size for size in tensor.size() if isinstance(size, torch.SymInt)]
+    if not symbolic:
+        return False
+    free = importlib.import_module("torch.fx.experimental.symbolic_shapes").free_unbacked_symbols
+    return any(free(size) for size in symbolic)
+
+
+def with_lazy_bits(tensor: torch.Tensor, *, like: torch.Tensor) -> torch.Tensor:
+    """Return a view that is conjugated and negated on reading where another tensor is."""
+    if like.is_conj() != tensor.is_conj():
+        tensor = torch._conj(tensor)
+    if like.is_neg() != tensor.is_neg():
+        tensor = torch._neg_view(tensor)
+    return tensor
+
+
+def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+    """Copy tensors into others of the same sizes, in as few kernels as the device can do it in."""
+    torch._foreach_copy_(targets, sources)
+
+
+def storage_users(storage: torch.UntypedStorage) -> int:
+    """Return how many tensors and storage objects hold a storage."""
+    count: int = torch._C._storage_Use_Count(storage._cdata)
+    return count
+
+
+storage_use_count: Callable[[int], int] = torch._C._storage_Use_Count
+
+
+def storage_id(storage: torch.UntypedStorage) -> int:
+    """Return what identifies a storage for as long as it lives; `storage_use_count` takes it."""
+    identity: int = storage._cdata
+    return identity
+
+
+def backward_keeps_graph() -> bool:
+    """Tell whether what was saved for the backward under way may be read once more: ``retain_graph=True``.
+
+    True outside a backward, where nothing is known.
+    """
+    try:
+        return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+    except (AttributeError, RuntimeError):
+        return True
+
+
+def tensor_guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool] | None:
+    """Return a function of as many tensors that tells whether each looks like these: class, dtype, device, sizes,
+    strides, and whether it is conjugated, negated, an inference tensor, or requires a gradient.
+
+    It is Dynamo's own, in C++: a tenth of a microsecond a tensor. None where this torch has none, or where one tensor is
+    passed twice, which it refuses.
+    """
+    guards = importlib.import_module("torch._C._dynamo.guards")
+    if not hasattr(guards, "TensorGuards") or len({id(tensor) for tensor in tensors}) < len(tensors):
+        return None
+    try:
+        guard = guards.TensorGuards(
+            *tensors,
+            dynamic_dims_sizes=[list(tensor.size()) for tensor in tensors],
+            dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
+        )
+    except (TypeError, RuntimeError):
+        return None
+    check: Callable[..., bool] = guard.check
+    return check if check(*tensors) else None
+
+
+def boxed_code_generator() -> Any:
+    """Return a code generator for graphs whose ``forward`` takes one list and empties it."""
+    from torch.fx.graph import _BoxedCodeGen
+
+    return _BoxedCodeGen()

@@ -1,0 +1,250 @@
+"""The function that serves a call once everything is recorded: generated, straight-line, for one recording.
+
+For a graph of three inputs, of which the first is a parameter, the second is copied and the third is a number, and
+with two outputs, one of which is a view of the parameter::
+
+    def run(args):
+        if len(args) != 3: raise_count(args)
+        a0, a1, a2, = args
+        if not guard(a0, a1) or (type(a2), a2) != NUMBERS or (a0.data_ptr(),) != ADDRESSES: return None
+        copy_all(TARGETS, (a1,))
+        replay()
+        args.clear()
+        o0 = SHOWN0.clone()
+        return [o0, view_of_argument(a0, 0, LIKE1)]
+
+It returns None, and has done nothing, if the call is not one for this recording.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aot_cudagraphs import _compat
+from aot_cudagraphs.inputs import InputPlan
+from aot_cudagraphs.outputs import (
+    Argument,
+    ArgumentView,
+    Cloned,
+    Constant,
+    OutputPlan,
+    Shown,
+    clone_alone,
+    clone_together,
+    view_of_argument,
+)
+from aot_cudagraphs.strided import Layout, layout_of
+
+__all__ = ["Run", "generate"]
+
+Run = Callable[[list[Any]], "list[Any] | None"]
+
+
+def generate(
+    inputs: InputPlan,
+    outputs: OutputPlan,
+    *,
+    count: int,
+    replay: Callable[[], None],
+    raise_count: Callable[[Sequence[Any]], None],
+    live: dict[int, Any],
+    guard: Callable[..., bool] | None,
+    watch_overlaps: bool,
+    name: str,
+) -> Run:
+    """Generate the function for one recording.
+
+    Args:
+        inputs: How inputs are read and written.
+        outputs: What becomes of outputs.
+        count: How many inputs there are.
+        replay: Replays the recording.
+        raise_count: Called when the number of inputs is another; raises.
+        live: Where the lane notes what is handed out.
+        guard: Tells whether tensors have the dtypes, sizes, strides, … of the recording's; None leaves it out, for a
+            caller who has compared keys.
+        watch_overlaps: Look in each call how the inputs overlap, for callers who don't promise that none do.
+        name: For tracebacks.
+
+    Returns:
+        A function of one list, which it empties, that returns the outputs, or None if the recording is not for
+        inputs like these.
+    """
+    writer = _Writer(inputs, outputs, count)
+    writer.constants.update(replay=replay, raise_count=raise_count, guard=guard, live=live)
+    writer.check(guarded=guard is not None, watch_overlaps=watch_overlaps)
+    writer.copy_in()
+    writer.line("replay()")
+    writer.write_back()
+    writer.hand_out()
+    return writer.compiled(name)
+
+
+class _Writer:
+    def __init__(self, inputs: InputPlan, outputs: OutputPlan, count: int) -> None:
+        self._inputs = inputs
+        self._outputs = outputs
+        self._count = count
+        self._lines: list[str] = []
+        self.constants: dict[str, Any] = {
+            "copy_all": _compat.copy_all,
+            "view_of_argument": view_of_argument,
+            "increment_version": torch.autograd.graph.increment_version,
+            "storage_of": torch.Tensor.untyped_storage,
+            "address_of": torch.UntypedStorage.data_ptr,
+        }
+
+    def line(self, text: str) -> None:
+        self._lines.append(f"    {text}")
+
+    def check(self, *, guarded: bool, watch_overlaps: bool) -> None:
+        """Compare the inputs with those of the recording."""
+        self.line(f"if len(args) != {self._count}: raise_count(args)")
+        if self._count:
+            self.line(f"{_tuple(f'a{i}' for i in range(self._count))} = args")
+        tests = []
+        tensors = [i for i in range(self._count) if i not in self._inputs.numbers]
+        if guarded:
+            if tensors:
+                tests.append(f"not guard({', '.join(f'a{i}' for i in tensors)})")
+            for i, value in self._inputs.numbers.items():
+                tests.append(self._compare(i, value))
+        if self._inputs.in_place:
+            self.constants["ADDRESSES"] = tuple(self._inputs.in_place.values())
+            tests.append(f"{_tuple(f'a{i}.data_ptr()' for i in self._inputs.in_place)} != ADDRESSES")
+        if guarded and watch_overlaps and tensors:
+            tests.append(self._compare_overlaps(tensors))
+        if tests:
+            self.line(f"if {' or '.join(tests)}: return None")
+
+    def _compare(self, i: int, value: Any) -> str:
+        if isinstance(value, float):
+            self.constants[f"NUMBER{i}"] = value.hex()
+            return f"a{i}.__class__ is not float or a{i}.hex() != NUMBER{i}"
+        self.constants[f"NUMBER{i}"] = value
+        if value is None or not isinstance(value, (bool, int, str, complex)):
+            return f"a{i} is not NUMBER{i}"
+        self.constants[f"TYPE{i}"] = type(value)
+        return f"a{i}.__class__ is not TYPE{i} or a{i} != NUMBER{i}"
+
+    def _compare_overlaps(self, tensors: Sequence[int]) -> str:
+        """Compare which inputs share storage: the groups do, at the same distances, and no others."""
+        alone = len(tensors) - sum(len(group) - 1 for group in self._inputs.groups)
+        storages = f"{{*map(address_of, map(storage_of, {_tuple(f'a{i}' for i in tensors)}))}}"
+        tests = [f"len({storages}) != {alone}"]
+        for first, *others in self._inputs.groups:
+            for other in others:
+                self.constants[f"DISTANCE{other}"] = self._distance(first, other)
+                tests.append(f"a{other}.data_ptr() - a{first}.data_ptr() != DISTANCE{other}")
+        return " or ".join(tests)
+
+    def _distance(self, first: int, other: int) -> int:
+        def address(i: int) -> int:
+            in_place = self._inputs.in_place
+            return in_place[i] if i in in_place else self._inputs.stand_ins[i].tensor.data_ptr()
+
+        return address(other) - address(first)
+
+    def copy_in(self) -> None:
+        """Copy the inputs that are not read in place: all plain ones at once."""
+        stand_ins = self._inputs.stand_ins
+        together = [i for i, one in stand_ins.items() if one.layout.plain and not _is_lazy(one.tensor)]
+        self._copy_all("TARGETS", tuple(stand_ins[i].tensor for i in together), [f"a{i}" for i in together])
+        for i, one in stand_ins.items():
+            if i not in together:
+                self.constants[f"TARGET{i}"] = one.layout.writable(one.tensor)
+                self.line(f"TARGET{i}.copy_({_writable(i, one.layout)})")
+
+    def _copy_all(self, name: str, targets: tuple[torch.Tensor, ...], sources: Sequence[str]) -> None:
+        if len(targets) == 1:
+            self.constants[name] = targets[0]
+            self.line(f"{name}.copy_({sources[0]})")
+        elif targets:
+            self.constants[name] = targets
+            self.line(f"copy_all({name}, {_tuple(sources)})")
+
+    def write_back(self) -> None:
+        """Copy to the inputs what was written to their stand-ins, and count what was written in place."""
+        for i in self._inputs.written_back:
+            one = self._inputs.stand_ins[i]
+            self.constants[f"WRITTEN{i}"] = one.layout.writable(one.tensor)
+            self.line(f"{_writable(i, one.layout)}.copy_(WRITTEN{i})")
+        if self._inputs.written_in_place:
+            self.line(f"increment_version({_tuple(f'a{i}' for i in self._inputs.written_in_place)})")
+
+    def hand_out(self) -> None:
+        """Make the outputs."""
+        self.line("args.clear()")
+        results, copied = [], []
+        for i, output in enumerate(self._outputs.outputs):
+            results.append(f"o{i}")
+            if isinstance(output, Argument):
+                results[-1] = f"a{output.position}"
+            elif isinstance(output, ArgumentView):
+                self.constants[f"LIKE{i}"] = output.like
+                self.line(f"o{i} = view_of_argument(a{output.position}, {output.offset}, LIKE{i})")
+            elif isinstance(output, Constant):
+                self.constants[f"o{i}"] = output.value
+            elif isinstance(output, Shown):
+                self.constants[f"SHOWN{i}"] = output.tensor
+                self.line(f"o{i} = SHOWN{i}.detach()")
+            elif output.group is None:
+                copied.append((i, output))
+        self._clone(copied)
+        for i, members in enumerate(self._outputs.groups):
+            tensors = [one.tensor for one in map(self._outputs.outputs.__getitem__, members) if isinstance(one, Cloned)]
+            self.constants[f"clone{i}"] = clone_together(tensors)
+            self.line(f"{_tuple(f'o{member}' for member in members)} = clone{i}()")
+        if self._outputs.blocks:
+            self.constants["BLOCKS"] = {block.address: block for block in self._outputs.blocks}
+            self.line("live.update(BLOCKS)")
+        self.line(f"return [{', '.join(results)}]")
+
+    def _clone(self, copied: Sequence[tuple[int, Cloned]]) -> None:
+        plain = []
+        for i, output in copied:
+            tensor, layout = output.tensor, layout_of(output.tensor)
+            if tensor.numel() and layout.span == tensor.numel() and layout.plain and not _is_lazy(tensor):
+                plain.append((i, tensor))
+            else:
+                self.constants.update({"clone_alone": clone_alone, f"SOURCE{i}": tensor})
+                self.line(f"o{i} = clone_alone(SOURCE{i})")
+        if len(plain) == 1:
+            i, tensor = plain[0]
+            self.constants[f"SOURCE{i}"] = tensor
+            self.line(f"o{i} = SOURCE{i}.clone()")
+        elif plain:
+            self.constants["empty_strided"] = torch.empty_strided
+            for i, tensor in plain:
+                self.constants.update({f"DTYPE{i}": tensor.dtype, f"DEVICE{i}": tensor.device})
+                size, stride = tuple(tensor.size()), tuple(tensor.stride())
+                self.line(f"o{i} = empty_strided({size}, {stride}, dtype=DTYPE{i}, device=DEVICE{i})")
+            self.constants["SOURCES"] = tuple(tensor for _, tensor in plain)
+            self.line(f"copy_all({_tuple(f'o{i}' for i, _ in plain)}, SOURCES)")
+
+    def compiled(self, name: str) -> Run:
+        source = "\n".join(["def run(args):", *self._lines, ""])
+        file = f"<{name}>"
+        # So that a traceback shows the line. The entry is one per module and kind, not one per recording.
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        namespace = dict(self.constants)
+        exec(compile(source, file, "exec"), namespace)
+        run: Run = namespace["run"]
+        return run
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def _writable(i: int, layout: Layout) -> str:
+    return f"a{i}" if layout.plain else f"a{i}.as_strided({layout.size}, {layout.stride})"
+
+
+def _tuple(names: Any) -> str:
+    names = list(names)
+    return f"({', '.join(names)},)" if names else "()"
