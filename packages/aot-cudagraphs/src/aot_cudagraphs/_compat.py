@@ -6,20 +6,22 @@ says what it stands for, so that a reader of the other files need not know torch
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 __all__ = ["TorchDispatchMode", "pytree"]
 
 REQUIRED = (
     ("torch.utils._python_dispatch", "TorchDispatchMode"),
     ("torch._C", "_storage_Use_Count"),
-    ("torch._C", "_SchemaInfo"),
+    ("torch._C", "_DisableAutocast"),
+    ("torch.utils._python_dispatch", "_disable_current_modes"),
 )
 
 
@@ -55,6 +57,67 @@ def has_tag(op: Any, name: str) -> bool:
     return tag is not None and tag in op.tags
 
 
+# --- running operators below everything that Python can put in between (simulator) ----------------------------
+
+
+@contextlib.contextmanager
+def bare_dispatch() -> Iterator[None]:
+    """Run operators as a device would: no autograd, no autocast, no mode of the calling thread sees them."""
+    with (
+        torch.no_grad(),
+        torch._C._DisableAutocast(),
+        torch._C.DisableTorchFunction(),
+        _disable_current_modes(),
+    ):
+        yield
+
+
+def is_composite(op: Any) -> bool:
+    """Tell whether an operator is a function of other operators, for all devices.
+
+    Autograd takes these apart before a dispatch mode sees them, but not in inference mode.
+    """
+    return bool(op._can_decompose())
+
+
+def storage_uses(storage: torch.UntypedStorage) -> int:
+    """Return how many tensors, and Python objects, hold a storage."""
+    return int(torch._C._storage_Use_Count(storage._cdata))
+
+
+def storage_key(storage: torch.UntypedStorage) -> int:
+    """Return what identifies a storage as long as it lives."""
+    return int(storage._cdata)
+
+
+def with_bits(tensor: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:
+    """Return a tensor that is read as the conjugate or the negative of its memory."""
+    if conj:
+        tensor = torch._conj(tensor)
+    return torch._neg_view(tensor) if neg else tensor
+
+
+# --- torch's database of operators (op_database) ---------------------------------------------------------------
+
+
+def op_database() -> list[Any]:
+    """Return torch's database of operators with sample inputs. Needs the package ``expecttest``."""
+    module = importlib.import_module("torch.testing._internal.common_methods_invocations")
+    return list(module.op_db)
+
+
+@contextlib.contextmanager
+def operators_not_seeded() -> Iterator[None]:
+    """Let the database's random operators draw on: by themselves they seed the generator at every call."""
+    module: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
+    seeding = module.wrapper_set_seed
+    module.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    try:
+        yield
+    finally:
+        module.wrapper_set_seed = seeding
+
+
 # --- capture on a device -------------------------------------------------------------------------------------
 
 
@@ -81,19 +144,8 @@ def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -
     torch._foreach_copy_(targets, sources)
 
 
-def storage_users(storage: torch.UntypedStorage) -> int:
-    """Return how many tensors and storage objects hold a storage."""
-    count: int = torch._C._storage_Use_Count(storage._cdata)
-    return count
-
-
 storage_use_count: Callable[[int], int] = torch._C._storage_Use_Count
-
-
-def storage_id(storage: torch.UntypedStorage) -> int:
-    """Return what identifies a storage for as long as it lives; `storage_use_count` takes it."""
-    identity: int = storage._cdata
-    return identity
+"""What `storage_uses` returns, by `storage_key`: for looking often."""
 
 
 def backward_keeps_graph() -> bool:
@@ -134,3 +186,14 @@ def boxed_code_generator() -> Any:
     from torch.fx.graph import _BoxedCodeGen
 
     return _BoxedCodeGen()
+
+
+def tensor_without_ownership(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor at the same address, with the same sizes and strides, that does not hold the memory."""
+    storage = tensor.untyped_storage()
+    bare: Any = torch._C._construct_storage_from_data_pointer(
+        storage.data_ptr(), tensor.device, storage.nbytes()
+    )
+    view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    view.set_(bare, tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[call-overload]
+    return with_lazy_bits(view, like=tensor)

@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from aot_cudagraphs.refusals import Refusal
 
 __all__ = [
+    "ArgumentCountError",
+    "CaptureFailedError",
     "CaptureRefusedError",
     "FreedMemoryError",
     "ReleasedRecordingError",
     "ReplayMismatchError",
+    "RequiresGradientError",
 ]
 
 # --- capture and replay ------------------------------------------------------------------------------------
@@ -50,3 +53,18 @@ class FreedMemoryError(AotError, RuntimeError):
 
 class ReplayMismatchError(AotError, RuntimeError):
     """An operation made a result of other sizes at replay than when it was recorded."""
+
+
+# --- captured graphs ---------------------------------------------------------------------------------------
+
+
+class CaptureFailedError(AotError, RuntimeError):
+    """A part of a graph can't be captured, and strictness was asked for. The cause is chained."""
+
+
+class ArgumentCountError(AotError, TypeError):
+    """A captured graph was called with another number of arguments than it takes."""
+
+
+class RequiresGradientError(AotError, RuntimeError):
+    """A captured graph, which records no gradients, was given a tensor that requires one."""

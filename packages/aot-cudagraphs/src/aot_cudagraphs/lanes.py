@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -34,6 +34,11 @@ MAX_LANES = 8
 
 class Producer(Protocol):
     """The recording that writes a block."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that it holds outside the pool."""
+        ...
 
     def outdate(self) -> None:
         """Have it recorded anew before it is replayed next."""
@@ -64,11 +69,11 @@ class Block:
 
     def __post_init__(self) -> None:
         self.address = self.storage.data_ptr()
-        self._identity = _compat.storage_id(self.storage)
+        self._identity = _compat.storage_key(self.storage)
 
     def settle(self) -> None:
         """Note that whoever holds the storage now belongs to the recording, and whoever comes later does not."""
-        self._own_users = _compat.storage_users(self.storage)
+        self._own_users = _compat.storage_uses(self.storage)
 
     @property
     def alive(self) -> bool:
@@ -96,6 +101,8 @@ class Lane:
         self.live: dict[int, Block] = {}
         self.busy = False
         self.recorded: list[Producer] = []
+        # Steps of one lane may be called for on several streams; what shares memory has to wait for each other.
+        self.join_stream: Callable[[], None] = getattr(pool, "join_stream", _nothing_to_join)
 
     def is_free(self) -> bool:
         """Tell whether a step may begin: no call runs here, and nobody can read what earlier ones left."""
@@ -114,10 +121,13 @@ class Lane:
 
     def release(self) -> None:
         """Give all its memory back."""
-        for recorded in self.recorded:
-            recorded.release()
-        self.recorded.clear()
         self.live.clear()
+        while self.recorded:
+            self.recorded.pop().release()
+
+
+def _nothing_to_join() -> None:
+    """Do nothing: what runs on a CPU runs in order."""
 
 
 class Lanes:
@@ -151,6 +161,7 @@ class Lanes:
                 self._lanes.append(lane)
             if lane is not None:
                 lane.busy = True
+                lane.join_stream()
             return lane
 
     def enter_again(self, inputs: Sequence[Any]) -> Lane | None:
@@ -167,6 +178,7 @@ class Lanes:
                         if lane.busy or lane in self._retired:
                             return None
                         lane.busy = True
+                        lane.join_stream()
                         return lane
             return self.enter()
 
@@ -179,11 +191,13 @@ class Lanes:
         lane.busy = False
 
     @property
-    def reserved_bytes(self) -> int:
-        """Bytes that the pools hold."""
+    def held_bytes(self) -> int:
+        """Bytes that the pools have taken, and that recordings hold besides."""
         with self.lock:
             self._sweep()
-            return sum(lane.pool.reserved_bytes for lane in self._all())
+            lanes = tuple(self._all())
+            outside = sum(recorded.bytes for lane in lanes for recorded in lane.recorded)
+            return outside + sum(lane.pool.reserved_bytes for lane in lanes)
 
     def reset(self) -> None:
         """Give all memory back; that of a step under way as soon as it is over."""

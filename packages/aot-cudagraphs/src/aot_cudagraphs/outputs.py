@@ -119,7 +119,7 @@ def plan_outputs(
         found = _input_of(output, recorded_with, inputs)
         plans.append(found)
         if found is None:
-            made.setdefault(_compat.storage_id(output.untyped_storage()), []).append(i)
+            made.setdefault(_compat.storage_key(output.untyped_storage()), []).append(i)
     groups: list[tuple[int, ...]] = []
     blocks: list[Block] = []
     for members in made.values():

@@ -388,6 +388,11 @@ RULES = (
         "Let one capture end before the next begins.",
     ),
     Rule(
+        "nested-replay",
+        "launches a graph while another is being captured",
+        "Capture what the inner graph does instead.",
+    ),
+    Rule(
         "host-control-flow",
         "chooses on the host what to run by a value of the device",
         _OUTSIDE,
@@ -415,7 +420,7 @@ def on_cpu(tensor: torch.Tensor) -> bool:
 
 
 def named_refusal(code: str, op: str) -> Refusal:
-    """Return the refusal of something that is not an operator: the function or generator called ``op``."""
+    """Return the refusal, for a known reason, of what is called ``op``: often not an operator."""
     rule = next(rule for rule in RULES if rule.code == code)
     return Refusal(op, code, rule.reason, rule.remedy)
 
