@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aot_cudagraphs.backends import aot_cudagraphs as aot_cudagraphs
     from aot_cudagraphs.captured import CapturedGraph as CapturedGraph
     from aot_cudagraphs.captured import apply_cuda_graphs as apply_cuda_graphs
-    from aot_cudagraphs.captured import held_bytes as held_bytes
-    from aot_cudagraphs.captured import reset as reset
     from aot_cudagraphs.engine import Engine as Engine
     from aot_cudagraphs.engine import Pool as Pool
     from aot_cudagraphs.engine import Recording as Recording
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from aot_cudagraphs.islands import Partition as Partition
     from aot_cudagraphs.islands import RefusedNode as RefusedNode
     from aot_cudagraphs.islands import partition as partition
+    from aot_cudagraphs.lanes import held_bytes as held_bytes
+    from aot_cudagraphs.lanes import reset as reset
     from aot_cudagraphs.module import CudaGraphModule as CudaGraphModule
     from aot_cudagraphs.refusals import Refusal as Refusal
     from aot_cudagraphs.refusals import refusal_of_call as refusal_of_call
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "backends": ("aot_cudagraphs",),
-    "captured": ("CapturedGraph", "apply_cuda_graphs", "held_bytes", "reset"),
+    "captured": ("CapturedGraph", "apply_cuda_graphs"),
     "engine": ("Engine", "Pool", "Recording"),
     "errors": (
         "ArgumentCountError",
@@ -49,6 +49,7 @@ _HOMES = {
         "RequiresGradientError",
     ),
     "islands": ("Partition", "RefusedNode", "partition"),
+    "lanes": ("held_bytes", "reset"),
     "module": ("CudaGraphModule",),
     "refusals": ("Refusal", "refusal_of_call", "refusal_of_node"),
     "settings": ("CaptureSettings",),

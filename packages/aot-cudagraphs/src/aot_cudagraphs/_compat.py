@@ -197,3 +197,11 @@ def tensor_without_ownership(tensor: torch.Tensor) -> torch.Tensor:
     view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     view.set_(bare, tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[call-overload]
     return with_lazy_bits(view, like=tensor)
+
+
+def propagate_values(gm: Any, inputs: Sequence[Any]) -> None:
+    """Give each node of a graph a fake tensor, or a number, that tells what its value looks like."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*inputs)

@@ -233,7 +233,8 @@ class _Writer:
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         namespace = dict(self.constants)
         exec(compile(source, file, "exec"), namespace)
-        run: Run = namespace["run"]
+        # Taken out of its own globals: a function in there would keep itself, and the memory of the recording, alive.
+        run: Run = namespace.pop("run")
         return run
 
 

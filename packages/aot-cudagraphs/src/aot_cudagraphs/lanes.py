@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,7 +27,7 @@ from aot_cudagraphs import _compat
 if TYPE_CHECKING:
     from aot_cudagraphs.engine import Engine, Pool
 
-__all__ = ["MAX_LANES", "Block", "Lane", "Lanes"]
+__all__ = ["MAX_LANES", "Block", "Lane", "Lanes", "held_bytes", "lanes_for", "reset"]
 
 MAX_LANES = 8
 """Steps in flight at once. One more runs uncaptured."""
@@ -215,3 +216,33 @@ class Lanes:
             self._retired = [lane for lane in self._retired if lane not in over]
             for lane in over:
                 lane.release()
+
+    def end_with(self, user: Any) -> None:
+        """Give all memory back when an object is gone."""
+        weakref.finalize(user, self.reset).atexit = False
+
+
+_all_lanes: weakref.WeakSet[Lanes] = weakref.WeakSet()
+
+
+def lanes_for(engine: Engine, device: torch.device, user: Any = None) -> Lanes:
+    """Return new lanes that `reset` and `held_bytes` know of, and that end with ``user``."""
+    lanes = Lanes(engine, device)
+    _all_lanes.add(lanes)
+    if user is not None:
+        lanes.end_with(user)
+    return lanes
+
+
+def reset() -> None:
+    """Give back the memory of all captured graphs of this process. Their next call records anew.
+
+    A step between its forward and its backward keeps its memory until the backward has run.
+    """
+    for lanes in list(_all_lanes):
+        lanes.reset()
+
+
+def held_bytes() -> int:
+    """Return the bytes that captured graphs of this process hold: pools, and copies of inputs."""
+    return sum(lanes.held_bytes for lanes in list(_all_lanes))

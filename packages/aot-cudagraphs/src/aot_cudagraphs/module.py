@@ -17,9 +17,11 @@ trace but a `Decision`.
 
 from __future__ import annotations
 
+import functools
 import logging
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from aot_core import parse_settings
@@ -39,7 +41,7 @@ from aot_cudagraphs.errors import (
 )
 from aot_cudagraphs.hot_path import Run, generate
 from aot_cudagraphs.inputs import InputPlan, key_of, plan_inputs, unsupported_input
-from aot_cudagraphs.lanes import Block, Lane, Lanes
+from aot_cudagraphs.lanes import Block, Lane, Lanes, lanes_for
 from aot_cudagraphs.outputs import Destination, plan_outputs
 from aot_cudagraphs.settings import CaptureSettings
 from aot_cudagraphs.strided import tensor_in
@@ -48,7 +50,7 @@ from aot_cudagraphs.tape import Progress, Tape, generators_of
 if TYPE_CHECKING:
     from aot_cudagraphs.engine import Engine, Recording
 
-__all__ = ["CudaGraphModule", "Recorded"]
+__all__ = ["CudaGraphModule", "Recorded", "boxed_copy", "plain_structure"]
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +75,8 @@ class Recorded:
         self.inputs: InputPlan
         self.recording: Recording
         self.blocks: tuple[Block, ...] = ()
-        self._island = island
+        # Not kept: the memory of an island goes with it.
+        self._island = weakref.ref(island)
 
     @property
     def evictable(self) -> bool:
@@ -89,11 +92,16 @@ class Recorded:
         """Have it recorded anew, with outputs that recordings made later find in place."""
         self.outdated = True
         self.entry.shared_outputs = True
-        self._island.forget_recent(self)
+        self._forget_recent()
+
+    def _forget_recent(self) -> None:
+        island = self._island()
+        if island is not None:
+            island.forget_recent(self)
 
     def release(self) -> None:
         """Give its memory back."""
-        self._island.forget_recent(self)
+        self._forget_recent()
         self.entry.recorded.pop(self.lane, None)
         self.recording.release()
         self.blocks = ()
@@ -157,7 +165,7 @@ class CudaGraphModule:
         self._tape = Tape(gm)
         self._generators = generators_of(gm)
         self._gm = gm
-        self._eager = _boxed(gm)
+        self._eager = boxed_copy(gm)
         self._engine = engine if engine is not None else engine_for(options.capture)
         self._device = device
         self._lanes = lanes
@@ -257,7 +265,7 @@ class CudaGraphModule:
 
     def _check(self, args: Sequence[Any]) -> None:
         if len(args) != self._count:
-            self._raise_count(args)
+            raise_count(self.name, self._count, args)
         if torch.is_grad_enabled():
             for i, arg in enumerate(args):
                 if isinstance(arg, torch.Tensor) and arg.requires_grad:
@@ -265,9 +273,6 @@ class CudaGraphModule:
                         f"Argument {i} of {self.name} requires a gradient, and a replay records none. Call it under "
                         'torch.no_grad(), or train with torch.compile(model, backend="aot_cudagraphs").'
                     )
-
-    def _raise_count(self, args: Sequence[Any]) -> None:
-        raise ArgumentCountError(f"{self.name} takes {self._count} arguments, got {len(args)}.")
 
     # --- recording -----------------------------------------------------------------------------------------
 
@@ -295,6 +300,7 @@ class CudaGraphModule:
                 disposable=not entry.shared_outputs,
                 engine=self._engine,
                 producer=recorded,
+                lane_inputs={i for i, arg in enumerate(args) if _lies_in(lane, arg)},
             )
             recording.outputs.clear()
             recorded.recording, recorded.inputs, recorded.blocks = recording, inputs, outputs.blocks
@@ -305,7 +311,7 @@ class CudaGraphModule:
                     outputs,
                     count=self._count,
                     replay=recording.replay,
-                    raise_count=self._raise_count,
+                    raise_count=functools.partial(raise_count, self.name, self._count),
                     live=lane.live,
                     guard=guard,
                     watch_overlaps=self._overlaps,
@@ -446,14 +452,19 @@ class CudaGraphModule:
             if device is None or not self._engine.available_for(device):
                 self.tell("unavailable", "fallback", f"tensors on {device} can't be captured by {self._engine.name}")
                 return None
-            self._lanes = Lanes(self._engine, device)
+            self._lanes = lanes_for(self._engine, device, self)
         return self._lanes
 
     def _leaves(self, outputs: Any) -> list[Any]:
         return list(outputs) if self._flat else pytree.tree_leaves(outputs)
 
     def _restored(self, leaves: list[Any]) -> Any:
-        return _plain(pytree.tree_unflatten(leaves, self._spec))
+        return plain_structure(pytree.tree_unflatten(leaves, self._spec))
+
+
+def raise_count(name: str, count: int, args: Sequence[Any]) -> NoReturn:
+    """Say that a call has the wrong number of arguments."""
+    raise ArgumentCountError(f"{name} takes {count} arguments, got {len(args)}.")
 
 
 def _guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
@@ -500,7 +511,7 @@ def _given_away(lane: Lane, args: Sequence[Any], disposable: Collection[int]) ->
     return owning
 
 
-def _boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
+def boxed_copy(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
     """Return a graph as a function of one list, which it empties as it goes."""
     graph = fx.Graph()
     output = graph.graph_copy(gm.graph, {})
@@ -511,12 +522,12 @@ def _boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
     return forward
 
 
-def _plain(structure: Any) -> Any:
+def plain_structure(structure: Any) -> Any:
     """Return a structure of lists, tuples and dictionaries instead of fx's immutable ones."""
     if isinstance(structure, tuple) and not hasattr(structure, "_fields"):
-        return tuple(map(_plain, structure))
+        return tuple(map(plain_structure, structure))
     if isinstance(structure, list):
-        return list(map(_plain, structure))
+        return list(map(plain_structure, structure))
     if isinstance(structure, dict):
-        return {key: _plain(value) for key, value in structure.items()}
+        return {key: plain_structure(value) for key, value in structure.items()}
     return structure

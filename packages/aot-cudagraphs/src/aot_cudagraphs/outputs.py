@@ -18,7 +18,7 @@ Outputs that share memory go on sharing it: they are copied together.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 import torch
@@ -97,6 +97,7 @@ def plan_outputs(
     disposable: bool,
     engine: Engine,
     producer: Producer,
+    lane_inputs: Collection[int] = (),
 ) -> OutputPlan:
     """Decide what becomes of the outputs of a recording.
 
@@ -108,6 +109,7 @@ def plan_outputs(
         disposable: What goes to later recordings only may be given to them to write to.
         engine: Who recorded.
         producer: The recording, as the lane knows it.
+        lane_inputs: Positions of the inputs that lie in the lane: one that goes to the caller is copied.
     """
     inputs: dict[int, int] = {}
     for i, value in enumerate(recorded_with):
@@ -117,6 +119,9 @@ def plan_outputs(
     plans: list[Any] = []
     for i, output in enumerate(outputs):
         found = _input_of(output, recorded_with, inputs)
+        if isinstance(found, (Argument, ArgumentView)) and found.position in lane_inputs:
+            if destinations[i] == "caller":
+                found = Cloned(engine.unowned(output), None)
         plans.append(found)
         if found is None:
             made.setdefault(_compat.storage_key(output.untyped_storage()), []).append(i)
