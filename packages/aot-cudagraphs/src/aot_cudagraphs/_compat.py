@@ -90,6 +90,11 @@ def storage_key(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
+def generator_key(generator: torch.Generator) -> int:
+    """Return what identifies a generator: the dispatcher makes a new Python object for it at each call."""
+    return int(generator._cdata)
+
+
 def with_bits(tensor: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:
     """Return a tensor that is read as the conjugate or the negative of its memory."""
     if conj:

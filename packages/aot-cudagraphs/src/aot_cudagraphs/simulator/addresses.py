@@ -57,13 +57,15 @@ class OutsideMemory:
     """
 
     def __init__(self) -> None:
-        self._storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
+        self._storages: dict[int, tuple[torch.UntypedStorage, int, int]] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
         """Note that a tensor's memory is used."""
         storage = tensor.untyped_storage()
         if storage.nbytes() and segment_at(storage.data_ptr()) is None:
-            self._storages.setdefault(_compat.storage_key(storage), (storage, storage.data_ptr()))
+            self._storages.setdefault(
+                _compat.storage_key(storage), (storage, storage.data_ptr(), storage.nbytes())
+            )
 
     def check(self) -> None:
         """Check that all of it still exists.
@@ -71,12 +73,12 @@ class OutsideMemory:
         Raises:
             FreedMemoryError: nobody else holds a storage, or it was resized.
         """
-        for storage, address in self._storages.values():
+        for storage, address, nbytes in self._storages.values():
             freed = _compat.storage_uses(storage) < 2
             if freed or storage.data_ptr() != address:
                 what = "has been freed" if freed else "was given another address by a resize"
                 raise FreedMemoryError(
-                    f"A replay uses {storage.nbytes()} bytes at {address:#x}, outside its pool, and that memory "
+                    f"A replay uses {nbytes} bytes at {address:#x}, outside its pool, and that memory "
                     f"{what}. Expected every tensor that the captured function reads or writes to live as long as the "
                     "recording. Keep a reference to the inputs that it was recorded with, and copy new values into "
                     "them."

@@ -267,7 +267,8 @@ class Recorder(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _check_generator(self, func: Any, kwargs: Any) -> None:
         generator = kwargs.get("generator")
-        if generator is not None and not any(generator is known for known in self.generators):
+        known = map(_compat.generator_key, self.generators)
+        if generator is not None and _compat.generator_key(generator) not in known:
             self._refuse(named_refusal("unregistered-generator", str(func)))
         self._check_random_states(str(func))
 
