@@ -42,6 +42,7 @@ class Entry:
         state: What becomes of them.
         calls: How many have run uncaptured to warm up.
         recorded: The recording in each lane.
+        lost: Lanes in which the recording has had to go, since an input had moved.
         copied: Positions of inputs that are not read in place any more.
         shared_outputs: Outputs stay in memory of their own, for recordings made later to read.
     """
@@ -49,6 +50,7 @@ class Entry:
     state: State = State.WARMING_UP
     calls: int = 0
     recorded: dict[Lane, Recorded] = dataclasses.field(default_factory=dict)
+    lost: set[Lane] = dataclasses.field(default_factory=set)
     copied: set[int] = dataclasses.field(default_factory=set)
     shared_outputs: bool = False
     _addresses: dict[int, int] = dataclasses.field(default_factory=dict)

@@ -157,8 +157,10 @@ def plan_inputs(args: Sequence[Any], in_place: Collection[int], mutated: Collect
     stand_ins = {}
     for i, arg in tensors.items():
         if i not in stays:
-            tensor = shared[i] if i in shared else empty_like_strided(arg)
-            stand_ins[i] = StandIn(tensor, layout_of(arg))
+            tensor, layout = shared[i] if i in shared else empty_like_strided(arg), layout_of(arg)
+            # An operation that looks at values while it is recorded finds some that it can have.
+            layout.writable(tensor).copy_(layout.writable(arg))
+            stand_ins[i] = StandIn(tensor, layout)
     counted = [i for i in mutated if i in stays and not args[i].is_inference()]
     return InputPlan(
         in_place=stays,

@@ -41,8 +41,8 @@ class Producer(Protocol):
         """Bytes that it holds outside the pool."""
         ...
 
-    def outdate(self) -> None:
-        """Have it recorded anew before it is replayed next."""
+    def outdate(self, *, shared: bool) -> None:
+        """Have it recorded anew before it is replayed next; if ``shared``, so that its outputs are never given away."""
         ...
 
     def release(self) -> None:
@@ -50,7 +50,7 @@ class Producer(Protocol):
         ...
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class Block:
     """Memory of a lane that outputs of a recording lie in, and that is handed out.
 

@@ -88,10 +88,10 @@ class Recorded:
         """Bytes that it holds outside the pool."""
         return self.inputs.bytes
 
-    def outdate(self) -> None:
-        """Have it recorded anew, with outputs that recordings made later find in place."""
+    def outdate(self, *, shared: bool) -> None:
+        """Have it recorded anew; if ``shared``, so that its outputs are never given away."""
         self.outdated = True
-        self.entry.shared_outputs = True
+        self.entry.shared_outputs |= shared
         self._forget_recent()
 
     def _forget_recent(self) -> None:
@@ -258,6 +258,7 @@ class CudaGraphModule:
         moved = recorded.inputs.moved(args)
         if recorded.outdated or moved:
             entry.note_moved(moved, args)
+            entry.lost.add(lane)
             self._drop(recorded)
             return None
         self._make_recent(recorded, args)
@@ -280,9 +281,11 @@ class CudaGraphModule:
         """Record a call, or return None if it is to run uncaptured."""
         unowned = lane.unowned()
         if unowned:
-            # The pool would give this memory to the new recording. Next time it will find it owned.
+            # The pool would give this memory to the new recording. Next time it will find it owned; and always, if it
+            # is one of several that read the same outputs.
             for block in unowned:
-                block.producer.outdate()
+                block.producer.outdate(shared=lane not in entry.lost)
+            entry.lost.discard(lane)
             return None
         with torch.inference_mode(False), torch.no_grad():
             recorded = Recorded(self, entry, lane, disposes)
