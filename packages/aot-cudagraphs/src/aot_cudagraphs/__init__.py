@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aot_cudagraphs.backends import aot_cudagraphs as aot_cudagraphs
     from aot_cudagraphs.captured import CapturedGraph as CapturedGraph
     from aot_cudagraphs.captured import apply_cuda_graphs as apply_cuda_graphs
+    from aot_cudagraphs.captured import captured_graphs as captured_graphs
     from aot_cudagraphs.engine import Engine as Engine
     from aot_cudagraphs.engine import Pool as Pool
     from aot_cudagraphs.engine import Recording as Recording
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "backends": ("aot_cudagraphs",),
-    "captured": ("CapturedGraph", "apply_cuda_graphs"),
+    "captured": ("CapturedGraph", "apply_cuda_graphs", "captured_graphs"),
     "engine": ("Engine", "Pool", "Recording"),
     "errors": (
         "ArgumentCountError",

@@ -34,9 +34,16 @@ from aot_cudagraphs.outputs import Destination, clone_together
 from aot_cudagraphs.settings import CaptureSettings
 from aot_cudagraphs.sharing import disposable_inputs, returned_inputs
 
-__all__ = ["CapturedGraph", "apply_cuda_graphs"]
+__all__ = ["CapturedGraph", "apply_cuda_graphs", "captured_graphs"]
 
 log = logging.getLogger(__name__)
+
+_all_graphs: weakref.WeakSet[CapturedGraph] = weakref.WeakSet()
+
+
+def captured_graphs() -> list[CapturedGraph]:
+    """Return the captured graphs of this process that are in use, in no particular order."""
+    return list(_all_graphs)
 
 class CapturedGraph:
     """A graph of ATen operations with its islands captured.
@@ -54,6 +61,7 @@ class CapturedGraph:
         name: What to call it.
 
     Attributes:
+        name: As given.
         partition: Its islands.
         islands: The modules that run them.
     """
@@ -77,12 +85,13 @@ class CapturedGraph:
         self._lanes = lanes
         self._continues = continues
         self._decide = decide
-        self._name = name
+        self.name = name
         leaves, self._spec = _compat.pytree.tree_flatten(gm.graph.output_node().args[0])
         self._destinations: Sequence[Destination] = destinations or ["caller"] * len(leaves)
         self._uncaptured = boxed_copy(gm)
         self._told: set[str] = set()
         lanes.end_with(self)
+        _all_graphs.add(self)
         common: dict[str, Any] = {"engine": engine, "device": part.device, "lanes": lanes, "decide": decide}
         if part.whole:
             returned = frozenset().union(*returned_inputs(gm))
@@ -115,7 +124,7 @@ class CapturedGraph:
                 destinations=places[name],
                 disposable=disposable[name],
                 overlaps=True,
-                name=f"{self._name} {name}",
+                name=f"{self.name} {name}",
                 **common,
             )
             modules[name] = _IslandCall(island)
@@ -179,7 +188,7 @@ class CapturedGraph:
     def _tell(self, code: str, detail: str) -> None:
         if code not in self._told:
             self._told.add(code)
-            decision = Decision("capture", self._name, "skip", code, detail)
+            decision = Decision("capture", self.name, "skip", code, detail)
             log.info("%s", decision)
             if self._decide is not None:
                 self._decide(decision)

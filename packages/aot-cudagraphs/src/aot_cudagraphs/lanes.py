@@ -27,7 +27,7 @@ from aot_cudagraphs import _compat
 if TYPE_CHECKING:
     from aot_cudagraphs.engine import Engine, Pool
 
-__all__ = ["MAX_LANES", "Block", "Lane", "Lanes", "held_bytes", "lanes_for", "reset"]
+__all__ = ["MAX_LANES", "Block", "Lane", "Lanes", "all_lanes", "held_bytes", "lanes_for", "reset"]
 
 MAX_LANES = 8
 """Steps in flight at once. One more runs uncaptured."""
@@ -232,6 +232,11 @@ def lanes_for(engine: Engine, device: torch.device, user: Any = None) -> Lanes:
     if user is not None:
         lanes.end_with(user)
     return lanes
+
+
+def all_lanes() -> list[Lanes]:
+    """Return the lanes of all captured graphs of this process."""
+    return list(_all_lanes)
 
 
 def reset() -> None:

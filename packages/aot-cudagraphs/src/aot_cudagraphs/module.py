@@ -425,10 +425,14 @@ class CudaGraphModule:
         return len(self._cache)
 
     @property
-    def copied_inputs(self) -> list[tuple[int, ...]]:
-        """Positions of the inputs that are copied in each call, one tuple for each recording."""
-        found = (recorded for entry in self._cache for recorded in entry.recorded.values())
-        return [tuple(recorded.inputs.stand_ins) for recorded in found]
+    def recordings(self) -> list[Recording]:
+        """What the engine recorded, in no particular order."""
+        return [recorded.recording for entry in self._cache for recorded in entry.recorded.values()]
+
+    @property
+    def input_plans(self) -> list[InputPlan]:
+        """How each recording reads its inputs, in no particular order."""
+        return [recorded.inputs for entry in self._cache for recorded in entry.recorded.values()]
 
     @property
     def held_bytes(self) -> int:
