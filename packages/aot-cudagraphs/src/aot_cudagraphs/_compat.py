@@ -207,6 +207,13 @@ def tensor_without_ownership(tensor: torch.Tensor) -> torch.Tensor:
 def propagate_values(gm: Any, inputs: Sequence[Any]) -> None:
     """Give each node of a graph a fake tensor, or a number, that tells what its value looks like."""
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-    FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*inputs)
+    # A size that depends on data becomes a symbol.
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    fakes = [
+        mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+        for value in inputs
+    ]
+    FakeTensorProp(gm, mode).propagate_dont_convert_inputs(*fakes)

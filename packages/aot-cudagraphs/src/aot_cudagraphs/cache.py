@@ -34,47 +34,27 @@ class State(enum.Enum):
     """They run uncaptured: a capture was refused, or is not worth its memory."""
 
 
-@dataclasses.dataclass(eq=False)
-class Entry:
-    """What is known of calls with one key.
+class Acquaintance:
+    """What is known of the inputs of calls that look alike, wherever they lie.
 
-    Args:
-        state: What becomes of them.
+    Attributes:
         calls: How many have run uncaptured to warm up.
-        recorded: The recording in each lane.
-        lost: Lanes in which the recording has had to go, since an input had moved.
-        copied: Positions of inputs that are not read in place any more.
-        shared_outputs: Outputs stay in memory of their own, for recordings made later to read.
+        copied: Positions of inputs that are not read in place, or not any more.
     """
 
-    state: State = State.WARMING_UP
-    calls: int = 0
-    recorded: dict[Lane, Recorded] = dataclasses.field(default_factory=dict)
-    lost: set[Lane] = dataclasses.field(default_factory=set)
-    copied: set[int] = dataclasses.field(default_factory=set)
-    shared_outputs: bool = False
-    _addresses: dict[int, int] = dataclasses.field(default_factory=dict)
-    _moves: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
+    def __init__(self) -> None:
+        self.calls = 0
+        self.copied: set[int] = set()
+        self._addresses: dict[int, int] = {}
+        self._moves: collections.Counter[int] = collections.Counter()
 
-    def note_warm_up(self, args: Sequence[Any]) -> None:
-        """Count a call, and note which inputs have stayed where they were."""
-        self.calls += 1
-        self._note_addresses(args)
-
-    def read_in_place(self, args: Sequence[Any]) -> set[int]:
-        """Return the positions of the inputs that are worth reading in place.
-
-        Those that have been where they are in each call so far, parameters in any case.
-        """
-        self._note_addresses(args)
-        tensors = (i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor))
-        return {i for i in tensors if i not in self.copied}
-
-    def _note_addresses(self, args: Sequence[Any]) -> None:
+    def note(self, args: Sequence[Any]) -> None:
+        """Note which inputs have stayed where they were. A parameter is trusted to."""
         for i, arg in enumerate(args):
             if isinstance(arg, torch.Tensor):
                 address = arg.data_ptr()
-                if self._addresses.setdefault(i, address) != address and not isinstance(arg, torch.nn.Parameter):
+                stayed = self._addresses.setdefault(i, address) == address
+                if not stayed and not isinstance(arg, torch.nn.Parameter):
                     self.copied.add(i)
 
     def note_moved(self, moved: Sequence[int], args: Sequence[Any]) -> None:
@@ -86,6 +66,25 @@ class Entry:
             self._moves[i] += 1
             if not isinstance(args[i], torch.nn.Parameter) or self._moves[i] > 1:
                 self.copied.add(i)
+
+
+@dataclasses.dataclass(eq=False)
+class Entry:
+    """What becomes of calls with one key.
+
+    Args:
+        known: What is known of their inputs.
+        state: What becomes of them.
+        recorded: The recording in each lane.
+        lost: Lanes in which the recording has had to go, since an input had moved.
+        shared_outputs: Outputs stay in memory of their own, for recordings made later to read.
+    """
+
+    known: Acquaintance
+    state: State = State.WARMING_UP
+    recorded: dict[Lane, Recorded] = dataclasses.field(default_factory=dict)
+    lost: set[Lane] = dataclasses.field(default_factory=set)
+    shared_outputs: bool = False
 
 
 class RecordingCache:
@@ -102,6 +101,7 @@ class RecordingCache:
         self.evictions = 0
         self._max_graphs = max_graphs
         self._entries: collections.OrderedDict[Hashable, Entry] = collections.OrderedDict()
+        self._known: collections.OrderedDict[Hashable, Acquaintance] = collections.OrderedDict()
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -109,20 +109,28 @@ class RecordingCache:
     def __len__(self) -> int:
         return sum(len(entry.recorded) for entry in self)
 
-    def entry(self, key: Hashable) -> Entry:
-        """Return the entry of a key, a new one if need be, as the most recently used."""
+    def entry(self, looks: Hashable, place: Hashable) -> Entry:
+        """Return the entry of calls whose inputs look and lie alike, as the most recently used."""
+        key = (looks, place)
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Entry()
+            known = self._known.setdefault(looks, Acquaintance())
+            entry = self._entries[key] = Entry(known)
             if self.churning:
                 entry.state = State.UNCAPTURED
-            while len(self._entries) > MAX_ENTRIES:
-                oldest = next((k for k, known in self._entries.items() if not known.recorded), None)
-                if oldest is None or oldest == key:
-                    break
-                del self._entries[oldest]
+            self._forget_oldest(key)
         self._entries.move_to_end(key)
         return entry
+
+    def _forget_oldest(self, newest: Hashable) -> None:
+        while len(self._entries) > MAX_ENTRIES:
+            unrecorded = (key for key, entry in self._entries.items() if not entry.recorded and key != newest)
+            oldest = next(unrecorded, None)
+            if oldest is None:
+                break
+            del self._entries[oldest]
+        while len(self._known) > MAX_ENTRIES:
+            self._known.popitem(last=False)
 
     @property
     def churning(self) -> bool:
@@ -143,3 +151,4 @@ class RecordingCache:
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
+        self._known.clear()

@@ -42,19 +42,24 @@ def unsupported_input(args: Sequence[Any]) -> str | None:
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def key_of(args: Sequence[Any], lane: Lane, mutated: Collection[int]) -> Hashable:
+def key_of(args: Sequence[Any], lane: Lane, mutated: Collection[int]) -> tuple[Hashable, Hashable]:
     """Return what two calls must have in common to be served by one recording.
 
-    Of a tensor its dtype, sizes, strides, device, lazy bits and, in memory of the lane, its address; of anything else
-    type and value. If the graph writes to an input, also how the inputs overlap.
+    First what the inputs look like: of a tensor its dtype, sizes, strides, device and lazy bits; of anything else
+    type and value; and, if the graph writes to an input, how they overlap. Second, the addresses of those that lie in
+    the lane.
     """
-    entries = tuple(_entry(arg, lane) for arg in args)
-    return (entries, _overlaps(args, mutated)) if mutated else entries
+    entries = tuple(map(_entry, args))
+    addresses = tuple(
+        (i, arg.data_ptr())
+        for i, arg in enumerate(args)
+        if isinstance(arg, torch.Tensor) and lane.block_of(arg) is not None
+    )
+    return ((entries, _overlaps(args, mutated)) if mutated else entries), addresses
 
 
-def _entry(arg: Any, lane: Lane) -> Hashable:
+def _entry(arg: Any) -> Hashable:
     if isinstance(arg, torch.Tensor):
-        address = arg.data_ptr() if lane.block_of(arg) is not None else None
         return (
             arg.dtype,
             arg.size(),
@@ -63,7 +68,6 @@ def _entry(arg: Any, lane: Lane) -> Hashable:
             arg.is_conj(),
             arg.is_neg(),
             arg.is_inference(),
-            address,
         )
     if isinstance(arg, float):
         # By its bits: 0.0 and -0.0 are equal and differ, nan is not equal to itself and does not.

@@ -184,14 +184,15 @@ class _Classifier:
                 "it changes sizes, strides or storage of an input",
                 "Write to the input's elements instead.",
             )
-        if any(_compat.has_unbacked_size(tensor) for tensor in _tensors(node)):
-            return _refuse(
+        refusal = refusal_of_node(node, is_host=self._is_host)
+        if refusal is None and any(_compat.has_unbacked_size(tensor) for tensor in _tensors(node)):
+            refusal = _refuse(
                 node,
                 "data-dependent-size",
                 "the size of its result depends on data, and each size would need a graph of its own",
                 "Pad to a fixed size.",
             )
-        return refusal_of_node(node, is_host=self._is_host) or self._refusal_for_devices(node)
+        return refusal or self._refusal_for_devices(node)
 
     def is_scalar(self, node: fx.Node) -> bool:
         """Tell whether a node's value is a 0-dim tensor on the host."""

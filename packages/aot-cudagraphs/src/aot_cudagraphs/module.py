@@ -233,14 +233,14 @@ class CudaGraphModule:
         warming_up = False
         assert self._lanes is not None  # whoever has a lane has lanes
         with self._lanes.lock:
-            entry = self._cache.entry((key_of(args, lane, self._mutated), disposes))
+            looks, addresses = key_of(args, lane, self._mutated)
+            entry = self._cache.entry(looks, (addresses, disposes))
             recorded = self._usable(entry, lane, args)
-            if recorded is None and entry.state is State.WARMING_UP:
-                warming_up = entry.calls < self.settings.warmup
-                if warming_up:
-                    entry.note_warm_up(args)
-                else:
-                    entry.state = State.CAPTURABLE
+            if recorded is None and entry.state is not State.UNCAPTURED:
+                entry.known.note(args)
+                warming_up = entry.known.calls < self.settings.warmup
+                entry.known.calls += warming_up
+                entry.state = State.WARMING_UP if warming_up else State.CAPTURABLE
             if recorded is None and entry.state is State.CAPTURABLE:
                 recorded = self._record(entry, lane, args, disposes)
         if recorded is None:
@@ -257,7 +257,7 @@ class CudaGraphModule:
             return None
         moved = recorded.inputs.moved(args)
         if recorded.outdated or moved:
-            entry.note_moved(moved, args)
+            entry.known.note_moved(moved, args)
             entry.lost.add(lane)
             self._drop(recorded)
             return None
@@ -289,8 +289,8 @@ class CudaGraphModule:
             return None
         with torch.inference_mode(False), torch.no_grad():
             recorded = Recorded(self, entry, lane, disposes)
-            in_place = entry.read_in_place(args)
-            in_place |= {i for i, arg in enumerate(args) if _lies_in(lane, arg)}
+            in_lane = {i for i, arg in enumerate(args) if _lies_in(lane, arg)}
+            in_place = (set(range(len(args))) - entry.known.copied) | in_lane
             inputs = plan_inputs(args, in_place, self._mutated)
             recording = self._capture(entry, lane, inputs, args, disposes)
             if recording is None:
@@ -303,7 +303,7 @@ class CudaGraphModule:
                 disposable=not entry.shared_outputs,
                 engine=self._engine,
                 producer=recorded,
-                lane_inputs={i for i, arg in enumerate(args) if _lies_in(lane, arg)},
+                lane_inputs=in_lane,
             )
             recording.outputs.clear()
             recorded.recording, recorded.inputs, recorded.blocks = recording, inputs, outputs.blocks

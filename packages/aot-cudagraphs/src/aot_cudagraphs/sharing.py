@@ -20,37 +20,44 @@ from aot_cudagraphs import _compat
 __all__ = ["disposable_inputs", "returned_inputs"]
 
 
+Origin = tuple[fx.Node, ...]
+"""Where memory comes from: an input or the operation that took it; of an island's, the call and then that."""
+
+
 class _Origins:
-    """For each node, the nodes in whose memory its value may lie: inputs, and results in new memory."""
+    """For each node of a graph, the origins of the memory in which its value may lie."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
-        self.of: dict[fx.Node, frozenset[fx.Node]] = {}
+        self.of: dict[fx.Node, frozenset[Origin]] = {}
         for node in gm.graph.nodes:
-            if node.op in ("placeholder", "get_attr"):
-                self.of[node] = frozenset((node,))
-            elif node.op == "call_module":
-                # Elements of what an island returns are told apart below.
-                self.of[node] = frozenset((node,))
+            if node.op in ("placeholder", "get_attr", "call_module"):
+                self.of[node] = frozenset(((node,),))
             elif node.op != "output":
                 self.of[node] = self._of_call(gm, node)
 
-    def _of_call(self, gm: fx.GraphModule, node: fx.Node) -> frozenset[fx.Node]:
+    def _of_call(self, gm: fx.GraphModule, node: fx.Node) -> frozenset[Origin]:
         if node.target is operator.getitem:
-            source = node.args[0]
-            if isinstance(source, fx.Node) and source.op == "call_module":
-                island = gm.get_submodule(str(source.target))
-                inputs = returned_inputs(island)[int(node.args[1])]  # type: ignore[arg-type]
-                shared = (self.of[source.all_input_nodes[i]] for i in _input_positions(source, inputs))
-                return frozenset((node,)).union(*shared)
-            return self.of[source] if isinstance(source, fx.Node) else frozenset()
+            source: Any = node.args[0]
+            return self._of_element(gm, source, node.args[1]) if source.op == "call_module" else self.of[source]
+        own = frozenset(((node,),))
         if _returns_new_memory(node.target):
-            return frozenset((node,))
-        return frozenset((node,)).union(*(self.of[operand] for operand in node.all_input_nodes))
+            return own
+        return own.union(*(self.of[operand] for operand in node.all_input_nodes))
+
+    def _of_element(self, gm: fx.GraphModule, call: fx.Node, index: Any) -> frozenset[Origin]:
+        """Return the origins of one output of an island, as the graph that calls it sees them."""
+        island: Any = gm.get_submodule(str(call.target))
+        inside = _Origins(island)
+        given = dict(zip(_placeholders(island), call.args, strict=True))
+        found: set[Origin] = set()
+        for origin in inside.of[island.graph.output_node().args[0][index]]:
+            operand = given.get(origin[0])
+            found |= self.of[operand] if isinstance(operand, fx.Node) else {(call, *origin)}
+        return frozenset(found)
 
 
-def _input_positions(call: fx.Node, positions: frozenset[int]) -> list[int]:
-    operands = call.all_input_nodes
-    return [operands.index(call.args[i]) for i in positions if isinstance(call.args[i], fx.Node)]
+def _placeholders(gm: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in gm.graph.nodes if node.op == "placeholder"]
 
 
 def _returns_new_memory(target: Any) -> bool:
@@ -69,10 +76,10 @@ _MAY_RETURN_ARGUMENT = ("aten::_unsafe_view", "aten::lift_fresh", "aten::reshape
 def returned_inputs(gm: Any) -> list[frozenset[int]]:
     """Return for each output of a graph the positions of the inputs in whose memory it may lie."""
     origins = _Origins(gm)
-    position = {node: i for i, node in enumerate(n for n in gm.graph.nodes if n.op == "placeholder")}
+    position = {node: i for i, node in enumerate(_placeholders(gm))}
     leaves = _compat.pytree.tree_leaves(gm.graph.output_node().args[0])
     return [
-        frozenset(position[origin] for origin in origins.of[leaf] if origin in position)
+        frozenset(position[origin[0]] for origin in origins.of[leaf] if origin[0] in position)
         if isinstance(leaf, fx.Node)
         else frozenset()
         for leaf in leaves
@@ -87,7 +94,7 @@ def disposable_inputs(gm: fx.GraphModule) -> dict[str, frozenset[int]]:
     """
     origins = _Origins(gm)
     order = {node: i for i, node in enumerate(gm.graph.nodes)}
-    last_use: dict[fx.Node, int] = {}
+    last_use: dict[Origin, int] = {}
     for node in gm.graph.nodes:
         for operand in node.all_input_nodes:
             for origin in origins.of[operand]:
