@@ -60,6 +60,7 @@ def values_change():
     run = module(f, torch.randn(3, 4), w)
     for _ in range(5):
         same(f, run, torch.randn(3, 4), w)
+    assert run.num_graphs == 1
 
 
 def kept_outputs_stay():
@@ -160,6 +161,29 @@ def inputs_move():
         for _ in range(3):
             same(f, run, x, parameter)
             parameter.data = torch.randn(4, 4)
+
+
+def moving_inputs_come_to_be_copied():
+    engine, recorded = SimulatedEngine(), []
+
+    class Counting:
+        def __getattr__(self, name):
+            return getattr(engine, name)
+
+        def record(self, *args):
+            recorded.append(1)
+            return engine.record(*args)
+
+    gm = make_fx(lambda x, w: [x @ w], tracing_mode="fake")(torch.randn(4, 4), torch.randn(4, 4))
+    for warmup in (0, 1):
+        run = CudaGraphModule(gm, {**SIMULATED, "warmup": warmup}, engine=Counting())
+        kept = [torch.randn(4, 4) for _ in range(12)]
+        w = torch.nn.Parameter(torch.randn(4, 4), requires_grad=False)
+        for x in kept:
+            same(lambda x, w: [x @ w], run, x, w)
+        (plan,) = run.input_plans
+        assert set(plan.stand_ins) == {0} and set(plan.in_place) == {1}
+    assert len(recorded) <= 3
 
 
 def shapes_dtypes_and_strides_differ():
@@ -343,6 +367,7 @@ def numbers_on_the_host_are_read():
 
     gm = make_fx(f, tracing_mode="fake")(torch.randn(8), torch.tensor(1.0))
     run = apply_cuda_graphs(gm, options=SIMULATED, is_host=lambda tensor: tensor.dim() == 0)
+    assert run.partition.moved
     for value in (1.0, 2.0, 3.0, 4.0):
         same(f, run, torch.randn(8), aot_cudagraphs.simulator.as_host(torch.tensor(value)))
 
@@ -443,9 +468,9 @@ def memory_that_is_read_later():
     def f(x, w):
         a = (x @ w).relu()
         v = a.view(-1)
-        n = torch.nonzero(a).sum()
+        n = torch.nonzero(w).sum()
         b = a.sin().exp().cos()
-        m = torch.nonzero(b).sum()
+        m = torch.nonzero(w).sum()
         return [(b + v.view(8, 8)).cos() + n + m]
 
     x, w = torch.randn(8, 8), torch.randn(8, 8)
@@ -471,6 +496,8 @@ def values_between_islands():
         for got, expected in kept:
             assert_identical(got, expected)
             assert got[0].data_ptr() == got[2].data_ptr()
+        if outputs == "clone":
+            assert len(list(run.lanes)) == 1
 
 
 def threads_do_not_meet():
@@ -509,6 +536,7 @@ SCENARIOS = [
     each_call_runs_once,
     random_numbers_advance,
     inputs_move,
+    moving_inputs_come_to_be_copied,
     shapes_dtypes_and_strides_differ,
     numbers_differ,
     inputs_overlap,

@@ -63,6 +63,7 @@ class CapturedGraph:
     Attributes:
         name: As given.
         partition: Its islands.
+        lanes: Its memory.
         islands: The modules that run them.
     """
 
@@ -82,7 +83,7 @@ class CapturedGraph:
     ) -> None:
         self.partition = part
         self._settings = settings
-        self._lanes = lanes
+        self.lanes = lanes
         self._continues = continues
         self._decide = decide
         self.name = name
@@ -156,7 +157,7 @@ class CapturedGraph:
 
     def run(self, args: list[Any]) -> list[Any]:
         """Run the graph on a list of inputs, which is emptied, and return the leaves of its output."""
-        lanes = self._lanes
+        lanes = self.lanes
         lane = lanes.enter_again(args) if self._continues else lanes.enter()
         if lane is None:
             self._tell("in-flight", "too many steps are between forward and backward; this one runs uncaptured")
@@ -195,12 +196,12 @@ class CapturedGraph:
 
     def reset(self) -> None:
         """Give the memory back. The next call records anew."""
-        self._lanes.reset()
+        self.lanes.reset()
 
     @property
     def held_bytes(self) -> int:
         """Bytes that the recordings hold: pools, and copies of inputs."""
-        return self._lanes.held_bytes
+        return self.lanes.held_bytes
 
     @property
     def num_graphs(self) -> int:

@@ -28,14 +28,17 @@ from aot_cudagraphs.strided import Layout, empty_like_strided, layout_of
 __all__ = ["InputPlan", "key_of", "overlapping_groups", "plan_inputs", "unsupported_input"]
 
 
-def unsupported_input(args: Sequence[Any]) -> str | None:
-    """Return why no recording can be made for inputs like these, or None."""
+def unsupported_input(args: Sequence[Any], device: torch.device) -> str | None:
+    """Return why no recording can be made on a device for inputs like these, or None."""
     for i, arg in enumerate(args):
         if isinstance(arg, torch.Tensor):
             if type(arg) not in _PLAIN:
                 return f"input {i} is a {type(arg).__name__}"
             if arg.layout is not torch.strided:
                 return f"input {i} has the layout {arg.layout}"
+            if arg.device != device:
+                # Of a number on the host, a graph would keep what it was.
+                return f"input {i} lies on {arg.device}, and {device} is captured"
     return None
 
 

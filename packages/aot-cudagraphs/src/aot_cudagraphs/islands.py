@@ -185,11 +185,12 @@ class _Classifier:
                 "Write to the input's elements instead.",
             )
         refusal = refusal_of_node(node, is_host=self._is_host)
-        if refusal is None and any(_compat.has_unbacked_size(tensor) for tensor in _tensors(node)):
+        tensors = (tensor for one in (node, *node.all_input_nodes) for tensor in _tensors(one))
+        if refusal is None and any(map(_compat.has_unbacked_size, tensors)):
             refusal = _refuse(
                 node,
                 "data-dependent-size",
-                "the size of its result depends on data, and each size would need a graph of its own",
+                "it works on sizes that depend on data, each of which would need a graph of its own",
                 "Pad to a fixed size.",
             )
         return refusal or self._refusal_for_devices(node)

@@ -139,13 +139,14 @@ class Lanes:
         device: Where.
 
     Attributes:
+        device: As given.
         lock: Held while a lane is taken or left, and while something is recorded.
     """
 
     def __init__(self, engine: Engine, device: torch.device) -> None:
         self.lock = threading.RLock()
         self._engine = engine
-        self._device = device
+        self.device = device
         self._lanes: list[Lane] = []
         self._retired: list[Lane] = []
 
@@ -158,7 +159,7 @@ class Lanes:
             self._sweep()
             lane = next((lane for lane in self._lanes if lane.is_free()), None)
             if lane is None and len(self._lanes) < MAX_LANES:
-                lane = Lane(self._engine.new_pool(self._device))
+                lane = Lane(self._engine.new_pool(self.device))
                 self._lanes.append(lane)
             if lane is not None:
                 lane.busy = True

@@ -103,10 +103,10 @@ class Recorded:
         """Give its memory back."""
         self._forget_recent()
         self.entry.recorded.pop(self.lane, None)
-        self.recording.release()
+        # What holds stand-ins and outputs goes first, so that the pool finds nothing in use.
         self.blocks = ()
-        # They hold the stand-ins and the outputs.
         del self.run, self.run_matching, self.inputs
+        self.recording.release()
 
 
 class CudaGraphModule:
@@ -226,12 +226,12 @@ class CudaGraphModule:
 
     def _find_and_run(self, lane: Lane, args: list[Any], disposes: bool) -> list[Any]:
         self._check(args)
-        obstacle = self._obstacle or unsupported_input(args)
+        assert self._lanes is not None  # whoever has a lane has lanes
+        obstacle = self._obstacle or unsupported_input(args, self._lanes.device)
         if obstacle is not None:
             self.tell("unsupported-input", "fallback", obstacle)
             return self._leaves(self._eager(args))
         warming_up = False
-        assert self._lanes is not None  # whoever has a lane has lanes
         with self._lanes.lock:
             looks, addresses = key_of(args, lane, self._mutated)
             entry = self._cache.entry(looks, (addresses, disposes))
@@ -346,8 +346,7 @@ class CudaGraphModule:
     ) -> Recording | None:
         given = inputs.recorded_with(args)
         if disposes:
-            for i, owning in _given_away(lane, args, self._disposable):
-                given[i] = owning
+            _give_away(lane, args, self._disposable, given)
         progress = Progress()
         try:
             return self._engine.record(
@@ -502,20 +501,22 @@ def _lies_in(lane: Lane, arg: Any) -> bool:
     return isinstance(arg, torch.Tensor) and lane.block_of(arg) is not None
 
 
-def _given_away(lane: Lane, args: Sequence[Any], disposable: Collection[int]) -> list[tuple[int, torch.Tensor]]:
-    """Take from the lane the ownership of inputs that may be overwritten, and return them as tensors that own it."""
+def _give_away(lane: Lane, args: Sequence[Any], disposable: Collection[int], given: list[Any]) -> None:
+    """Put in a list, in place of inputs that may be overwritten, tensors that own their memory; the lane lets go.
+
+    Nothing else holds these tensors, so that the memory is free as soon as they are taken from the list and dropped.
+    """
     positions: dict[Block, list[int]] = {}
     for i, arg in enumerate(args):
         block = lane.block_of(arg) if isinstance(arg, torch.Tensor) else None
         if block is not None:
             positions.setdefault(block, []).append(i)
-    owning = []
     for block, members in positions.items():
         if block.disposable and all(i in disposable for i in members):
             assert block.owner is not None  # it is disposable
-            owning += [(i, tensor_in(block.owner, args[i])) for i in members]
+            for i in members:
+                given[i] = tensor_in(block.owner, args[i])
             block.owner = None
-    return owning
 
 
 def boxed_copy(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
