@@ -129,7 +129,7 @@ def numbers_are_compared_by_equality(patch):
     patch.setattr(
         hot_path._Writer,
         "_compare",
-        lambda self, i, value: self.constants.update({f"N{i}": value}) or f"a{i} != N{i}",
+        lambda self, i, value: self.constants.update({f"N{i}": value}) or f"args[{i}] != N{i}",
     )
 
 
@@ -152,7 +152,9 @@ def overlapping_inputs_are_copied_apart(patch):
 def stand_ins_are_contiguous(patch):
     patch.setattr(inputs, "empty_like_strided", lambda x: torch.empty_like(x, memory_format=torch.contiguous_format))
     patch.setattr(
-        hot_path, "_writable", lambda i, layout: f"a{i}" if layout.plain else f"a{i}.as_strided({layout.size}, (1,))"
+        hot_path,
+        "_writable",
+        lambda i, layout: f"args[{i}]" if layout.plain else f"args[{i}].as_strided({layout.size}, (1,))",
     )
 
 

@@ -144,10 +144,8 @@ def with_lazy_bits(tensor: torch.Tensor, *, like: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
-    """Copy tensors into others of the same sizes, in as few kernels as the device can do it in."""
-    torch._foreach_copy_(targets, sources)
-
+copy_all: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None] = torch._foreach_copy_  # type: ignore[assignment]
+"""Copies tensors into others of the same sizes, in as few kernels as the device can do it in."""
 
 storage_use_count: Callable[[int], int] = torch._C._storage_Use_Count
 """What `storage_uses` returns, by `storage_key`: for looking often."""

@@ -93,11 +93,21 @@ def _compile(gm: fx.GraphModule, destinations: Sequence[Destination], *, continu
         continues=continues,
         # The wrapper around AOTAutograd sees to that.
         overlaps=False,
+        looks_known=_has_fixed_sizes(gm),
         decide=compilation.decide,
         engine=engine,
         name=f"{compilation.stage} of {compilation.graph}",
     )
     return boxed(_runner(captured))
+
+
+def _has_fixed_sizes(gm: fx.GraphModule) -> bool:
+    """Tell whether Dynamo's guards fix the sizes and strides of all inputs."""
+    values = (node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder")
+    return all(
+        isinstance(value, torch.Tensor) and all(type(n) is int for n in (*value.size(), *value.stride()))
+        for value in values
+    )
 
 
 def _runner(captured: CapturedGraph) -> Callable[[list[Any]], Any]:

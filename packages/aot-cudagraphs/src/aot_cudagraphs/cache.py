@@ -116,8 +116,6 @@ class RecordingCache:
         if entry is None:
             known = self._known.setdefault(looks, Acquaintance())
             entry = self._entries[key] = Entry(known)
-            if self.churning:
-                entry.state = State.UNCAPTURED
             self._forget_oldest(key)
         self._entries.move_to_end(key)
         return entry
@@ -136,6 +134,11 @@ class RecordingCache:
     def churning(self) -> bool:
         """Tell whether recordings have come and gone too often for another to be worth it."""
         return self.evictions >= CHURN * self._max_graphs
+
+    @property
+    def full(self) -> bool:
+        """Tell whether another recording would be one too many."""
+        return len(self) >= self._max_graphs
 
     def to_evict(self) -> Iterator[Recorded]:
         """Yield the recordings that are too many, the least recently used first."""

@@ -56,6 +56,7 @@ class CapturedGraph:
         destinations: Where each output goes: ``"caller"``, or ``"passed"`` to the backward.
         continues: It is the backward of a forward with the same lanes, and may write to what that saved for it.
         overlaps: Whether inputs may share memory with one that the graph writes.
+        looks_known: The tensors of all calls have the dtypes, sizes and strides that the graph was traced with.
         decide: Called with each `Decision`.
         engine: Who captures.
         name: What to call it.
@@ -77,6 +78,7 @@ class CapturedGraph:
         destinations: Sequence[Destination] | None = None,
         continues: bool = False,
         overlaps: bool = True,
+        looks_known: bool = False,
         decide: Callable[[Decision], None] | None = None,
         engine: Engine,
         name: str = "graph",
@@ -103,6 +105,7 @@ class CapturedGraph:
                 destinations=self._destinations,
                 disposable=set(range(count)) - returned if continues else (),
                 overlaps=overlaps,
+                looks_known=looks_known,
                 name=name,
                 **common,
             )

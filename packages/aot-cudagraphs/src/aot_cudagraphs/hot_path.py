@@ -5,13 +5,14 @@ with two outputs, one of which is a view of the parameter::
 
     def run(args):
         if len(args) != 3: raise_count(args)
-        a0, a1, a2, = args
-        if not guard(a0, a1) or (type(a2), a2) != NUMBERS or (a0.data_ptr(),) != ADDRESSES: return None
-        copy_all(TARGETS, (a1,))
+        if not guard(*take_tensors(args)) or args[2].__class__ is not TYPE2 or args[2] != NUMBER2
+            or addresses(take_in_place(args)) != ADDRESSES: return None
+        TARGETS.copy_(args[1])
         replay()
+        o1 = view_of_argument(args[0], 0, LIKE1)
+        o0 = SOURCE0.clone()
         args.clear()
-        o0 = SHOWN0.clone()
-        return [o0, view_of_argument(a0, 0, LIKE1)]
+        return [o0, o1]
 
 It returns None, and has done nothing, if the call is not one for this recording.
 """
@@ -19,6 +20,7 @@ It returns None, and has done nothing, if the call is not one for this recording
 from __future__ import annotations
 
 import linecache
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +39,7 @@ from aot_cudagraphs.outputs import (
     clone_together,
     view_of_argument,
 )
-from aot_cudagraphs.strided import Layout, layout_of
+from aot_cudagraphs.strided import Layout, bytes_of, layout_of
 
 __all__ = ["Run", "generate"]
 
@@ -53,6 +55,7 @@ def generate(
     raise_count: Callable[[Sequence[Any]], None],
     live: dict[int, Any],
     guard: Callable[..., bool] | None,
+    compare_numbers: bool,
     watch_overlaps: bool,
     name: str,
 ) -> Run:
@@ -65,8 +68,9 @@ def generate(
         replay: Replays the recording.
         raise_count: Called when the number of inputs is another; raises.
         live: Where the lane notes what is handed out.
-        guard: Tells whether tensors have the dtypes, sizes, strides, … of the recording's; None leaves it out, for a
-            caller who has compared keys.
+        guard: Tells whether tensors have the dtypes, sizes, strides, … of the recording's; None leaves it out, where
+            they are known to.
+        compare_numbers: Look in each call whether what is no tensor is what it was.
         watch_overlaps: Look in each call how the inputs overlap, for callers who don't promise that none do.
         name: For tracebacks.
 
@@ -76,7 +80,7 @@ def generate(
     """
     writer = _Writer(inputs, outputs, count)
     writer.constants.update(replay=replay, raise_count=raise_count, guard=guard, live=live)
-    writer.check(guarded=guard is not None, watch_overlaps=watch_overlaps)
+    writer.check(guarded=guard is not None, compare_numbers=compare_numbers, watch_overlaps=watch_overlaps)
     writer.copy_in()
     writer.line("replay()")
     writer.write_back()
@@ -94,52 +98,61 @@ class _Writer:
             "copy_all": _compat.copy_all,
             "view_of_argument": view_of_argument,
             "increment_version": torch.autograd.graph.increment_version,
-            "storage_of": torch.Tensor.untyped_storage,
-            "address_of": torch.UntypedStorage.data_ptr,
+            "addresses": _addresses,
+            "count_storages": _count_storages,
         }
 
     def line(self, text: str) -> None:
         self._lines.append(f"    {text}")
 
-    def check(self, *, guarded: bool, watch_overlaps: bool) -> None:
+    def check(self, *, guarded: bool, compare_numbers: bool, watch_overlaps: bool) -> None:
         """Compare the inputs with those of the recording."""
         self.line(f"if len(args) != {self._count}: raise_count(args)")
-        if self._count:
-            self.line(f"{_tuple(f'a{i}' for i in range(self._count))} = args")
         tests = []
         tensors = [i for i in range(self._count) if i not in self._inputs.numbers]
-        if guarded:
-            if tensors:
-                tests.append(f"not guard({', '.join(f'a{i}' for i in tensors)})")
+        if guarded and tensors:
+            tests.append(f"not guard(*{self._take('tensors', tensors)})")
+        if compare_numbers:
             for i, value in self._inputs.numbers.items():
                 tests.append(self._compare(i, value))
         if self._inputs.in_place:
-            self.constants["ADDRESSES"] = tuple(self._inputs.in_place.values())
-            tests.append(f"{_tuple(f'a{i}.data_ptr()' for i in self._inputs.in_place)} != ADDRESSES")
-        if guarded and watch_overlaps and tensors:
+            self.constants["ADDRESSES"] = [*self._inputs.in_place.values()]
+            tests.append(f"addresses({self._take('in_place', [*self._inputs.in_place])}) != ADDRESSES")
+        for i, (offset, nbytes) in self._inputs.places.items() if compare_numbers else ():
+            tests.append(f"args[{i}].storage_offset() != {offset}")
+            tests.append(f"args[{i}].untyped_storage().nbytes() != {nbytes}")
+        if watch_overlaps and tensors:
             tests.append(self._compare_overlaps(tensors))
         if tests:
             self.line(f"if {' or '.join(tests)}: return None")
 
+    def _take(self, name: str, positions: list[int]) -> str:
+        """Return an expression for several inputs, taken from the list by one call of C code."""
+        if positions == list(range(self._count)):
+            return "args"
+        if len(positions) == 1:
+            return f"(args[{positions[0]}],)"
+        self.constants[f"take_{name}"] = operator.itemgetter(*positions)
+        return f"take_{name}(args)"
+
     def _compare(self, i: int, value: Any) -> str:
         if isinstance(value, float):
             self.constants[f"NUMBER{i}"] = value.hex()
-            return f"a{i}.__class__ is not float or a{i}.hex() != NUMBER{i}"
+            return f"args[{i}].__class__ is not float or args[{i}].hex() != NUMBER{i}"
         self.constants[f"NUMBER{i}"] = value
         if value is None or not isinstance(value, (bool, int, str, complex)):
-            return f"a{i} is not NUMBER{i}"
+            return f"args[{i}] is not NUMBER{i}"
         self.constants[f"TYPE{i}"] = type(value)
-        return f"a{i}.__class__ is not TYPE{i} or a{i} != NUMBER{i}"
+        return f"args[{i}].__class__ is not TYPE{i} or args[{i}] != NUMBER{i}"
 
     def _compare_overlaps(self, tensors: Sequence[int]) -> str:
         """Compare which inputs share storage: the groups do, at the same distances, and no others."""
         alone = len(tensors) - sum(len(group) - 1 for group in self._inputs.groups)
-        storages = f"{{*map(address_of, map(storage_of, {_tuple(f'a{i}' for i in tensors)}))}}"
-        tests = [f"len({storages}) != {alone}"]
+        tests = [f"count_storages({self._take('tensors', [*tensors])}) != {alone}"]
         for first, *others in self._inputs.groups:
             for other in others:
                 self.constants[f"DISTANCE{other}"] = self._distance(first, other)
-                tests.append(f"a{other}.data_ptr() - a{first}.data_ptr() != DISTANCE{other}")
+                tests.append(f"args[{other}].data_ptr() - args[{first}].data_ptr() != DISTANCE{other}")
         return " or ".join(tests)
 
     def _distance(self, first: int, other: int) -> int:
@@ -152,41 +165,45 @@ class _Writer:
     def copy_in(self) -> None:
         """Copy the inputs that are not read in place: all plain ones at once."""
         stand_ins = self._inputs.stand_ins
-        together = [i for i, one in stand_ins.items() if one.layout.plain and not _is_lazy(one.tensor)]
-        self._copy_all("TARGETS", tuple(stand_ins[i].tensor for i in together), [f"a{i}" for i in together])
+        together = [i for i, one in stand_ins.items() if one.layout.plain and not (one.lazy or one.whole)]
+        if len(together) == 1:
+            self.constants["TARGET"] = stand_ins[together[0]].tensor
+            self.line(f"TARGET.copy_(args[{together[0]}])")
+        elif together:
+            self.constants["TARGETS"] = [stand_ins[i].tensor for i in together]
+            self.line(f"copy_all(TARGETS, {self._take('copied', together)})")
         for i, one in stand_ins.items():
-            if i not in together:
+            if one.whole:
+                self.constants.update({f"TARGET{i}": bytes_of(one.tensor.untyped_storage()), "bytes_of": bytes_of})
+                self.line(f"TARGET{i}.copy_(bytes_of(args[{i}].untyped_storage()))")
+            elif i not in together:
                 self.constants[f"TARGET{i}"] = one.layout.writable(one.tensor)
                 self.line(f"TARGET{i}.copy_({_writable(i, one.layout)})")
-
-    def _copy_all(self, name: str, targets: tuple[torch.Tensor, ...], sources: Sequence[str]) -> None:
-        if len(targets) == 1:
-            self.constants[name] = targets[0]
-            self.line(f"{name}.copy_({sources[0]})")
-        elif targets:
-            self.constants[name] = targets
-            self.line(f"copy_all({name}, {_tuple(sources)})")
 
     def write_back(self) -> None:
         """Copy to the inputs what was written to their stand-ins, and count what was written in place."""
         for i in self._inputs.written_back:
             one = self._inputs.stand_ins[i]
+            if one.whole:
+                self.constants[f"WRITTEN{i}"] = bytes_of(one.tensor.untyped_storage())
+                self.line(f"bytes_of(args[{i}].untyped_storage()).copy_(WRITTEN{i})")
+                self.line(f"increment_version((args[{i}],))")
+                continue
             self.constants[f"WRITTEN{i}"] = one.layout.writable(one.tensor)
             self.line(f"{_writable(i, one.layout)}.copy_(WRITTEN{i})")
         if self._inputs.written_in_place:
-            self.line(f"increment_version({_tuple(f'a{i}' for i in self._inputs.written_in_place)})")
+            self.line(f"increment_version({self._take('written', [*self._inputs.written_in_place])})")
 
     def hand_out(self) -> None:
         """Make the outputs."""
-        self.line("args.clear()")
         results, copied = [], []
         for i, output in enumerate(self._outputs.outputs):
             results.append(f"o{i}")
             if isinstance(output, Argument):
-                results[-1] = f"a{output.position}"
+                self.line(f"o{i} = args[{output.position}]")
             elif isinstance(output, ArgumentView):
                 self.constants[f"LIKE{i}"] = output.like
-                self.line(f"o{i} = view_of_argument(a{output.position}, {output.offset}, LIKE{i})")
+                self.line(f"o{i} = view_of_argument(args[{output.position}], {output.offset}, LIKE{i})")
             elif isinstance(output, Constant):
                 self.constants[f"o{i}"] = output.value
             elif isinstance(output, Shown):
@@ -202,6 +219,7 @@ class _Writer:
         if self._outputs.blocks:
             self.constants["BLOCKS"] = {block.address: block for block in self._outputs.blocks}
             self.line("live.update(BLOCKS)")
+        self.line("args.clear()")
         self.line(f"return [{', '.join(results)}]")
 
     def _clone(self, copied: Sequence[tuple[int, Cloned]]) -> None:
@@ -238,12 +256,26 @@ class _Writer:
         return run
 
 
+def _addresses(tensors: Sequence[torch.Tensor]) -> list[int]:
+    return [*map(_ADDRESS, tensors)]
+
+
+def _count_storages(tensors: Sequence[torch.Tensor]) -> int:
+    return len({*map(_STORAGE_ADDRESS, map(_STORAGE, tensors))})
+
+
+# Called by `map`, so that no line of Python runs for an input.
+_ADDRESS = torch.Tensor.data_ptr
+_STORAGE = torch.Tensor.untyped_storage
+_STORAGE_ADDRESS = torch.UntypedStorage.data_ptr
+
+
 def _is_lazy(tensor: torch.Tensor) -> bool:
     return tensor.is_conj() or tensor.is_neg()
 
 
 def _writable(i: int, layout: Layout) -> str:
-    return f"a{i}" if layout.plain else f"a{i}.as_strided({layout.size}, {layout.stride})"
+    return f"args[{i}]" if layout.plain else f"args[{i}].as_strided({layout.size}, {layout.stride})"
 
 
 def _tuple(names: Any) -> str:

@@ -23,7 +23,7 @@ import torch
 
 from aot_cudagraphs import _compat
 from aot_cudagraphs.lanes import Lane
-from aot_cudagraphs.strided import Layout, empty_like_strided, layout_of
+from aot_cudagraphs.strided import Layout, bytes_of, empty_like_strided, layout_of, tensor_in
 
 __all__ = ["InputPlan", "key_of", "overlapping_groups", "plan_inputs", "unsupported_input"]
 
@@ -45,11 +45,14 @@ def unsupported_input(args: Sequence[Any], device: torch.device) -> str | None:
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def key_of(args: Sequence[Any], lane: Lane, mutated: Collection[int]) -> tuple[Hashable, Hashable]:
+def key_of(
+    args: Sequence[Any], lane: Lane, mutated: Collection[int], by_storage: Collection[int] = ()
+) -> tuple[Hashable, Hashable]:
     """Return what two calls must have in common to be served by one recording.
 
     First what the inputs look like: of a tensor its dtype, sizes, strides, device and lazy bits; of anything else
-    type and value; and, if the graph writes to an input, how they overlap. Second, the addresses of those that lie in
+    type and value; if the graph writes to an input, how they overlap; and of inputs that are read by storage, where in
+    it they lie. Second, the addresses of those that lie in
     the lane.
     """
     entries = tuple(map(_entry, args))
@@ -58,7 +61,8 @@ def key_of(args: Sequence[Any], lane: Lane, mutated: Collection[int]) -> tuple[H
         for i, arg in enumerate(args)
         if isinstance(arg, torch.Tensor) and lane.block_of(arg) is not None
     )
-    return ((entries, _overlaps(args, mutated)) if mutated else entries), addresses
+    places = tuple((args[i].storage_offset(), args[i].untyped_storage().nbytes()) for i in by_storage)
+    return ((entries, _overlaps(args, mutated), places) if mutated or places else entries), addresses
 
 
 def _entry(arg: Any) -> Hashable:
@@ -103,10 +107,17 @@ class StandIn:
     Args:
         tensor: What the graph was recorded with.
         layout: How to copy into it.
+        whole: The whole storage is copied, not only the elements.
     """
 
     tensor: torch.Tensor
     layout: Layout
+    whole: bool = False
+
+    @property
+    def lazy(self) -> bool:
+        """Tell whether it is conjugated or negated on reading."""
+        return self.tensor.is_conj() or self.tensor.is_neg()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +131,7 @@ class InputPlan:
         written_back: Positions, among the stand-ins, that are copied back.
         written_in_place: Positions of inputs that the graph writes itself, and whose version counter counts it.
         groups: Positions that share memory, where that matters.
+        places: Storage offset, and size of the storage in bytes, of the inputs that are read by storage.
     """
 
     in_place: dict[int, int]
@@ -128,6 +140,7 @@ class InputPlan:
     written_back: tuple[int, ...]
     written_in_place: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
+    places: dict[int, tuple[int, int]]
 
     @property
     def bytes(self) -> int:
@@ -147,13 +160,19 @@ class InputPlan:
         return [i for i, address in self.in_place.items() if args[i].data_ptr() != address]
 
 
-def plan_inputs(args: Sequence[Any], in_place: Collection[int], mutated: Collection[int]) -> InputPlan:
+def plan_inputs(
+    args: Sequence[Any],
+    in_place: Collection[int],
+    mutated: Collection[int],
+    by_storage: Collection[int] = (),
+) -> InputPlan:
     """Decide how inputs are read, and make the stand-ins.
 
     Args:
         args: The inputs of a call.
         in_place: Positions of the tensors that may be read where they are.
         mutated: Positions that the graph writes.
+        by_storage: Positions of inputs of which the graph may read more than the elements.
     """
     tensors = {i: arg for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
     groups = overlapping_groups(args, mutated)
@@ -164,8 +183,12 @@ def plan_inputs(args: Sequence[Any], in_place: Collection[int], mutated: Collect
     stand_ins = {}
     for i, arg in tensors.items():
         if i not in stays:
-            tensor, layout = shared[i] if i in shared else empty_like_strided(arg), layout_of(arg)
             # An operation that looks at values while it is recorded finds some that it can have.
+            if i in by_storage:
+                memory = bytes_of(arg.untyped_storage()).clone()
+                stand_ins[i] = StandIn(tensor_in(memory.untyped_storage(), arg), layout_of(arg), whole=True)
+                continue
+            tensor, layout = shared[i] if i in shared else empty_like_strided(arg), layout_of(arg)
             layout.writable(tensor).copy_(layout.writable(arg))
             stand_ins[i] = StandIn(tensor, layout)
     counted = [i for i in mutated if i in stays and not args[i].is_inference()]
@@ -176,6 +199,7 @@ def plan_inputs(args: Sequence[Any], in_place: Collection[int], mutated: Collect
         written_back=tuple(sorted(i for i in mutated if i in stand_ins)),
         written_in_place=tuple(sorted(counted)),
         groups=tuple(map(tuple, groups)),
+        places={i: (args[i].storage_offset(), args[i].untyped_storage().nbytes()) for i in by_storage},
     )
 
 

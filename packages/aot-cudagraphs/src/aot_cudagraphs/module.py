@@ -40,10 +40,11 @@ from aot_cudagraphs.errors import (
     RequiresGradientError,
 )
 from aot_cudagraphs.hot_path import Run, generate
-from aot_cudagraphs.inputs import InputPlan, key_of, plan_inputs, unsupported_input
+from aot_cudagraphs.inputs import InputPlan, key_of, overlapping_groups, plan_inputs, unsupported_input
 from aot_cudagraphs.lanes import Block, Lane, Lanes, lanes_for
 from aot_cudagraphs.outputs import Destination, plan_outputs
 from aot_cudagraphs.settings import CaptureSettings
+from aot_cudagraphs.sharing import inputs_read_by_storage
 from aot_cudagraphs.strided import tensor_in
 from aot_cudagraphs.tape import Progress, Tape, generators_of
 
@@ -125,6 +126,7 @@ class CudaGraphModule:
         destinations: Where each output goes; by default to the caller.
         disposable: Positions of inputs that nobody reads after this.
         overlaps: Whether a call's inputs may share memory with one that is written. Looked at in each call.
+        looks_known: The tensors of all calls have the same dtypes, sizes and strides, which the caller has checked.
         decide: Called with each `Decision`. They are logged in any case.
         name: What to call it.
 
@@ -144,6 +146,7 @@ class CudaGraphModule:
         destinations: Sequence[Destination] | None = None,
         disposable: Collection[int] = (),
         overlaps: bool = True,
+        looks_known: bool = False,
         decide: Callable[[Decision], None] | None = None,
         name: str = "cuda_graph_module",
     ) -> None:
@@ -162,6 +165,7 @@ class CudaGraphModule:
         self._mutated = frozenset(position[write.input] for write in writes)
         reshaping = next((write for write in writes if write.kind in ("metadata", "storage")), None)
         self._obstacle = None if reshaping is None else f"{reshaping.writer.name} changes sizes or storage of an input"
+        self._by_storage = inputs_read_by_storage(gm)
         self._tape = Tape(gm)
         self._generators = generators_of(gm)
         self._gm = gm
@@ -171,6 +175,7 @@ class CudaGraphModule:
         self._lanes = lanes
         self._disposable = frozenset(disposable)
         self._overlaps = overlaps and bool(self._mutated)
+        self._looks_known = looks_known
         self._decide = decide
         self._cache = RecordingCache(options.max_graphs)
         self._recent: dict[tuple[Lane, bool], Recorded] = {}
@@ -228,12 +233,16 @@ class CudaGraphModule:
         self._check(args)
         assert self._lanes is not None  # whoever has a lane has lanes
         obstacle = self._obstacle or unsupported_input(args, self._lanes.device)
+        if self._by_storage and any(
+            not self._by_storage.isdisjoint(group) for group in overlapping_groups(args, self._mutated)
+        ):
+            obstacle = "an input that overlaps a written one is read by as_strided"
         if obstacle is not None:
             self.tell("unsupported-input", "fallback", obstacle)
             return self._leaves(self._eager(args))
         warming_up = False
         with self._lanes.lock:
-            looks, addresses = key_of(args, lane, self._mutated)
+            looks, addresses = key_of(args, lane, self._mutated, self._by_storage)
             entry = self._cache.entry(looks, (addresses, disposes))
             recorded = self._usable(entry, lane, args)
             if recorded is None and entry.state is not State.UNCAPTURED:
@@ -279,6 +288,9 @@ class CudaGraphModule:
 
     def _record(self, entry: Entry, lane: Lane, args: Sequence[Any], disposes: bool) -> Recorded | None:
         """Record a call, or return None if it is to run uncaptured."""
+        if self._cache.churning and self._cache.full:
+            self.tell("churn", "skip", "recordings came and went too often; those that are there stay")
+            return None
         unowned = lane.unowned()
         if unowned:
             # The pool would give this memory to the new recording. Next time it will find it owned; and always, if it
@@ -291,8 +303,10 @@ class CudaGraphModule:
             recorded = Recorded(self, entry, lane, disposes)
             in_lane = {i for i, arg in enumerate(args) if _lies_in(lane, arg)}
             in_place = (set(range(len(args))) - entry.known.copied) | in_lane
-            inputs = plan_inputs(args, in_place, self._mutated)
-            recording = self._capture(entry, lane, inputs, args, disposes)
+            inputs = plan_inputs(args, in_place, self._mutated, self._by_storage)
+            given = inputs.recorded_with(args)
+            given_away = _give_away(lane, args, self._disposable, given) if disposes else ()
+            recording = self._capture(entry, lane, given)
             if recording is None:
                 return None
             outputs = plan_outputs(
@@ -304,26 +318,25 @@ class CudaGraphModule:
                 engine=self._engine,
                 producer=recorded,
                 lane_inputs=in_lane,
+                given_away=given_away,
             )
             recording.outputs.clear()
             recorded.recording, recorded.inputs, recorded.blocks = recording, inputs, outputs.blocks
 
-            def generated(guard: Callable[..., bool] | None) -> Run:
-                return generate(
-                    inputs,
-                    outputs,
-                    count=self._count,
-                    replay=recording.replay,
-                    raise_count=functools.partial(raise_count, self.name, self._count),
-                    live=lane.live,
-                    guard=guard,
-                    watch_overlaps=self._overlaps,
-                    name=self.name,
-                )
-
-            recorded.run_matching = generated(None)
+            generated = functools.partial(
+                generate,
+                inputs,
+                outputs,
+                count=self._count,
+                replay=recording.replay,
+                raise_count=functools.partial(raise_count, self.name, self._count),
+                live=lane.live,
+                name=self.name,
+            )
+            recorded.run_matching = generated(guard=None, compare_numbers=False, watch_overlaps=False)
             tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-            recorded.run = generated(_guard(tensors))
+            guard = None if self._looks_known else _guard(tensors)
+            recorded.run = generated(guard=guard, compare_numbers=True, watch_overlaps=self._overlaps)
         for block in outputs.blocks:
             block.settle()
         entry.recorded[lane] = recorded
@@ -341,12 +354,7 @@ class CudaGraphModule:
         self._recent[(lane, disposes)] = recorded
         return recorded
 
-    def _capture(
-        self, entry: Entry, lane: Lane, inputs: InputPlan, args: Sequence[Any], disposes: bool
-    ) -> Recording | None:
-        given = inputs.recorded_with(args)
-        if disposes:
-            _give_away(lane, args, self._disposable, given)
+    def _capture(self, entry: Entry, lane: Lane, given: list[Any]) -> Recording | None:
         progress = Progress()
         try:
             return self._engine.record(
@@ -501,11 +509,15 @@ def _lies_in(lane: Lane, arg: Any) -> bool:
     return isinstance(arg, torch.Tensor) and lane.block_of(arg) is not None
 
 
-def _give_away(lane: Lane, args: Sequence[Any], disposable: Collection[int], given: list[Any]) -> None:
+def _give_away(
+    lane: Lane, args: Sequence[Any], disposable: Collection[int], given: list[Any]
+) -> list[int]:
     """Put in a list, in place of inputs that may be overwritten, tensors that own their memory; the lane lets go.
 
     Nothing else holds these tensors, so that the memory is free as soon as they are taken from the list and dropped.
+    Returns their positions.
     """
+    given_away: list[int] = []
     positions: dict[Block, list[int]] = {}
     for i, arg in enumerate(args):
         block = lane.block_of(arg) if isinstance(arg, torch.Tensor) else None
@@ -517,6 +529,8 @@ def _give_away(lane: Lane, args: Sequence[Any], disposable: Collection[int], giv
             for i in members:
                 given[i] = tensor_in(block.owner, args[i])
             block.owner = None
+            given_away += members
+    return given_away
 
 
 def boxed_copy(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:

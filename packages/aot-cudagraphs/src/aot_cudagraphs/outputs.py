@@ -26,7 +26,7 @@ import torch
 from aot_cudagraphs import _compat
 from aot_cudagraphs.engine import Engine
 from aot_cudagraphs.lanes import Block, Producer
-from aot_cudagraphs.strided import empty_like_strided, layout_of, tensor_in
+from aot_cudagraphs.strided import bytes_of, empty_like_strided, layout_of, tensor_in
 
 __all__ = ["Destination", "OutputPlan", "clone_together", "plan_outputs", "view_of_argument"]
 
@@ -98,6 +98,7 @@ def plan_outputs(
     engine: Engine,
     producer: Producer,
     lane_inputs: Collection[int] = (),
+    given_away: Collection[int] = (),
 ) -> OutputPlan:
     """Decide what becomes of the outputs of a recording.
 
@@ -110,10 +111,11 @@ def plan_outputs(
         engine: Who recorded.
         producer: The recording, as the lane knows it.
         lane_inputs: Positions of the inputs that lie in the lane: one that goes to the caller is copied.
+        given_away: Positions of the inputs whose memory the recording may have written to. None is returned.
     """
     inputs: dict[int, int] = {}
     for i, value in enumerate(recorded_with):
-        if isinstance(value, torch.Tensor) and value.numel():
+        if isinstance(value, torch.Tensor) and value.numel() and i not in given_away:
             inputs.setdefault(value.untyped_storage().data_ptr(), i)
     made: dict[int, list[int]] = {}
     plans: list[Any] = []
@@ -134,7 +136,7 @@ def plan_outputs(
         # What is copied right after the replay, or read by later recordings only, need not be owned meanwhile: its
         # memory may be used again, in the order in which a program would.
         reused = (copied or (disposable and kinds == {"passed"})) and owner.nbytes() > 0
-        storage = engine.unowned(_bytes_of(owner)).untyped_storage() if reused else owner
+        storage = engine.unowned(bytes_of(owner)).untyped_storage() if reused else owner
         for i in members:
             tensor = tensor_in(storage, outputs[i])
             plans[i] = Cloned(tensor, len(groups) if len(members) > 1 else None) if copied else Shown(tensor)
@@ -216,9 +218,3 @@ def clone_alone(tensor: torch.Tensor) -> torch.Tensor:
     layout = layout_of(tensor)
     layout.writable(fresh).copy_(layout.writable(tensor))
     return fresh
-
-
-def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    memory = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    memory.set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[call-overload]
-    return memory

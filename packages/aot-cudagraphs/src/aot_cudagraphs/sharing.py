@@ -17,7 +17,7 @@ from torch import fx
 
 from aot_cudagraphs import _compat
 
-__all__ = ["disposable_inputs", "returned_inputs"]
+__all__ = ["disposable_inputs", "inputs_read_by_storage", "returned_inputs"]
 
 
 Origin = tuple[fx.Node, ...]
@@ -84,6 +84,26 @@ def returned_inputs(gm: Any) -> list[frozenset[int]]:
         else frozenset()
         for leaf in leaves
     ]
+
+
+_BY_STORAGE = ("aten::as_strided", "aten::as_strided_", "aten::as_strided_copy", "aten::as_strided_scatter")
+
+
+def inputs_read_by_storage(gm: fx.GraphModule) -> frozenset[int]:
+    """Return the positions of the inputs of which a graph may read more than their elements.
+
+    ``as_strided`` counts from the start of the storage, and sees what lies between the elements and around them.
+    """
+    origins = _Origins(gm)
+    position = {node: i for i, node in enumerate(_placeholders(gm))}
+    return frozenset(
+        position[origin[0]]
+        for node in gm.graph.nodes
+        if node.op == "call_function" and _compat.is_operator(node.target)
+        and node.target._schema.name in _BY_STORAGE
+        for origin in origins.of[node.args[0]]
+        if origin[0] in position
+    )
 
 
 def disposable_inputs(gm: fx.GraphModule) -> dict[str, frozenset[int]]:

@@ -13,7 +13,7 @@ import torch
 
 from aot_cudagraphs import _compat
 
-__all__ = ["Layout", "empty_like_strided", "layout_of", "tensor_in"]
+__all__ = ["Layout", "bytes_of", "empty_like_strided", "layout_of", "tensor_in"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,3 +81,10 @@ def tensor_in(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor
     # Under no_grad as everything here: the tensors of a recording have no history.
     bare.set_(storage, like.storage_offset(), like.size(), like.stride())  # type: ignore[call-overload]
     return _compat.with_lazy_bits(bare, like=like)
+
+
+def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Return a storage as a tensor of bytes."""
+    memory = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    memory.set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[call-overload]
+    return memory
