@@ -92,7 +92,7 @@ def storage_key(storage: torch.UntypedStorage) -> int:
 
 def generator_key(generator: torch.Generator) -> int:
     """Return what identifies a generator: the dispatcher makes a new Python object for it at each call."""
-    return int(generator._cdata)
+    return int(generator._cdata)  # type: ignore[attr-defined]
 
 
 def with_bits(tensor: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:

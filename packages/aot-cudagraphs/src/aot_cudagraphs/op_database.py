@@ -288,6 +288,15 @@ def _same(one: Any, other: Any) -> bool:
         return bool(one == other)
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
-    return torch.equal(torch.nan_to_num(one, nan=0.5), torch.nan_to_num(other, nan=0.5)) and torch.equal(
-        one != one, other != other
+    # Equal bytes are compared first: not every dtype knows ==.
+    if torch.equal(_bytes(one), _bytes(other)):
+        return True
+    if not (one.is_floating_point() or one.is_complex()):
+        return False
+    return torch.equal(one.isnan(), other.isnan()) and torch.equal(
+        _bytes(one.masked_fill(one.isnan(), 0)), _bytes(other.masked_fill(other.isnan(), 0))
     )
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)

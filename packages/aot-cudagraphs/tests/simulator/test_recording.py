@@ -313,6 +313,9 @@ def test_random_state_touched_on_the_host_is_refused(touch):
     torch.manual_seed(0)  # not refused any more
 
 
+places = torch.tensor([1, 2])
+
+
 # --- refusals ----------------------------------------------------------------------------------------------
 
 
@@ -327,6 +330,8 @@ def test_random_state_touched_on_the_host_is_refused(touch):
         (lambda x: x.detach().numpy(), "host-copy"),
         (lambda x: x.cpu() + 1, "host-copy"),
         (lambda x: x + torch.tensor([1.0, 2.0, 3.0]), "pageable-copy"),
+        (lambda x: x.tensor_split(torch.tensor([1])), "pageable-copy"),
+        (lambda x: x.tensor_split(places), "host-copy"),
         (lambda x: x.to_sparse(), "sparse-layout"),
     ],
 )
