@@ -13,6 +13,7 @@ An *entry* is an operator in one of three forms: called, called in place, or cal
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -115,10 +116,16 @@ def entries(*forms: Form, dtype: torch.dtype = torch.float32, device: str = "cpu
     return found
 
 
-def run_entry(engine: Engine, entry: Entry, *, dtype: torch.dtype = torch.float32) -> EntryResult:
-    """Capture, replay and compare each sample of an entry on the CPU."""
-    outcomes = [run_sample(engine, entry, sample) for sample in entry.samples("cpu", dtype)]
-    return EntryResult(entry, tuple(outcomes))
+def run_entry(
+    engine: Engine,
+    entry: Entry,
+    *,
+    dtype: torch.dtype = torch.float32,
+    max_samples: int | None = None,
+) -> EntryResult:
+    """Capture, replay and compare each sample of an entry on the CPU, or the first ``max_samples``."""
+    samples = itertools.islice(entry.samples("cpu", dtype), max_samples)
+    return EntryResult(entry, tuple(run_sample(engine, entry, sample) for sample in samples))
 
 
 def run_sample(engine: Engine, entry: Entry, sample: Any, *, seed: int = 0) -> Outcome:
@@ -299,4 +306,6 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)
+    flat = tensor.resolve_conj().resolve_neg().flatten()
+    # One element is contiguous whatever its stride, but only seen as bytes with a stride of 1.
+    return flat.clone(memory_format=torch.contiguous_format).view(torch.uint8)
