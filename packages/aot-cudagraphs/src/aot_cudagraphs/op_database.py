@@ -25,7 +25,7 @@ from aot_cudagraphs import _compat
 from aot_cudagraphs.engine import Engine
 from aot_cudagraphs.errors import CaptureRefusedError
 
-__all__ = ["Entry", "EntryResult", "Form", "Outcome", "entries", "run_entry", "run_sample"]
+__all__ = ["Entry", "EntryResult", "Form", "Outcome", "copied_sample", "entries", "run_entry", "run_sample"]
 
 Form = Literal["call", "in-place", "backward"]
 Status = Literal["exact", "refused", "mismatch", "error", "not-run"]
@@ -148,6 +148,15 @@ def run_sample(engine: Engine, entry: Entry, sample: Any, *, seed: int = 0) -> O
             )
 
 
+def copied_sample(sample: Any) -> tuple[Any, Any, Any]:
+    """Return input, positional and keyword arguments of a sample, tensors copied and without history."""
+    tree = (sample.input, sample.args, sample.kwargs)
+    copied: tuple[Any, Any, Any] = _compat.pytree.tree_map_only(
+        torch.Tensor, lambda tensor: tensor.detach().clone(), tree
+    )
+    return copied
+
+
 class _Trial:
     """One sample on its way."""
 
@@ -181,7 +190,7 @@ class _Trial:
 
     def _compare(self, recording: Any, start: list[torch.Tensor]) -> Outcome:
         changed = self._changed(start)
-        torch.manual_seed(self.seed)
+        self._seed()
         self.memory.restore(changed)
         recording.replay()
         got = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.outputs]
@@ -211,11 +220,17 @@ class _Trial:
         return start
 
     def _eager(self) -> Any:
-        torch.manual_seed(self.seed)
+        self._seed()
         try:
             return _compat.pytree.tree_leaves(self._call([]))
         except Exception as error:
             return error
+
+    def _seed(self) -> None:
+        # torch.manual_seed keeps a stack trace for devices that do not exist, which takes a millisecond.
+        torch.default_generator.manual_seed(self.seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(self.seed)
 
     def _call(self, _: list[Any]) -> Any:
         # New tensors on the same memory: an operator may change the sizes of what it is given.
