@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from aot_cudagraphs.op_database import Entry, EntryResult, entries, run_entry
+from aot_cudagraphs.op_database import UNDER_A_MODE, Entry, EntryResult, entries, run_entry
 from aot_cudagraphs.simulator import SimulatedEngine
 
 GROUPS = {"forward and in place": ("call", "in-place"), "forward with backward": ("backward",)}
@@ -83,6 +83,12 @@ def report(title: str, results: Sequence[EntryResult], seconds: float) -> None:
         f"{status['not-run']} not run by eager; {status['exact']} exact ({share:.2f} % of accepted), "
         f"{status['mismatch']} silent mismatches, {status['error']} errors; {seconds:.0f} s"
     )
+    modes = {
+        result.entry.name
+        for result in results
+        if any(outcome.detail == UNDER_A_MODE for outcome in result.outcomes)
+    }
+    print(f"  exact as eager is under a dispatch mode, not without: {', '.join(sorted(modes)) or 'none'}")
     print(
         f"  {len(samples)} samples: "
         + ", ".join(f"{count} {name}" for name, count in sample_status.most_common())

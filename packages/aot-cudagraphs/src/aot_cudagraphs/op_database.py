@@ -12,6 +12,7 @@ An *entry* is an operator in one of three forms: called, called in place, or cal
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import warnings
@@ -25,10 +26,22 @@ from aot_cudagraphs import _compat
 from aot_cudagraphs.engine import Engine
 from aot_cudagraphs.errors import CaptureRefusedError
 
-__all__ = ["Entry", "EntryResult", "Form", "Outcome", "copied_sample", "entries", "run_entry", "run_sample"]
+__all__ = [
+    "UNDER_A_MODE",
+    "Entry",
+    "EntryResult",
+    "Form",
+    "Outcome",
+    "copied_sample",
+    "entries",
+    "run_entry",
+    "run_sample",
+]
 
 Form = Literal["call", "in-place", "backward"]
 Status = Literal["exact", "refused", "mismatch", "error", "not-run"]
+
+UNDER_A_MODE = "eager's bits under a dispatch mode"
 
 # What these return, or part of it, is undefined.
 _UNDEFINED = frozenset(
@@ -72,7 +85,9 @@ class Outcome:
         status: ``"exact"``: captured, and the replay gave eager's bits. ``"refused"``. ``"mismatch"``: the replay gave
             other bits, silently. ``"error"``: capture or replay raised something else. ``"not-run"``: eager itself
             fails.
-        detail: The refusal's code, the message, or what differs.
+        detail: The refusal's code, the message, what differs; or `UNDER_A_MODE` for bits that are eager's where a
+            dispatch mode is active, as one is while the simulator captures. Autograd then takes other formulas for
+            some derivatives.
         op: The refused operation, of a refusal.
     """
 
@@ -196,19 +211,32 @@ class _Trial:
         got = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.outputs]
         got_memory, got_random = self.memory.save(), torch.get_rng_state()
         recording.release()
-        self.memory.restore(changed)
-        expected = self._eager()
-        if isinstance(expected, Exception):
-            return Outcome("not-run", f"eager on changed inputs: {str(expected)[:80]}")
-        if self.memory.differs_from(got_memory):
-            return Outcome("mismatch", "inputs afterwards differ")
-        if not torch.equal(got_random, torch.get_rng_state()):
-            return Outcome("mismatch", "random state afterwards differs")
+        found = ""
+        for mode in (contextlib.nullcontext, _compat.PassiveMode):
+            self.memory.restore(changed)
+            with mode():
+                expected = self._eager()
+            if isinstance(expected, Exception):
+                return Outcome("not-run", f"eager on changed inputs: {str(expected)[:80]}")
+            difference = self._difference(got, got_memory, got_random, expected)
+            if not difference:
+                return Outcome("exact", found and UNDER_A_MODE)
+            found = found or difference
+        return Outcome("mismatch", found)
+
+    def _difference(
+        self, got: list[Any], memory: list[torch.Tensor], random: torch.Tensor, expected: list[Any]
+    ) -> str:
+        """Return in what a replay differs from the eager call that has just been made; empty if in nothing."""
+        if self.memory.differs_from(memory):
+            return "inputs afterwards differ"
+        if not torch.equal(random, torch.get_rng_state()):
+            return "random state afterwards differs"
         if self.entry.info.name in _UNDEFINED:
             expected, got = [_shape(leaf) for leaf in expected], [_shape(leaf) for leaf in got]
         if len(got) != len(expected) or not all(map(_same, got, expected)):
-            return Outcome("mismatch", "outputs differ")
-        return Outcome("exact")
+            return "outputs differ"
+        return ""
 
     def _changed(self, start: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return other contents for the inputs, on which eager runs as well."""

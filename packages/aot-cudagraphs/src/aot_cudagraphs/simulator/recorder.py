@@ -188,6 +188,8 @@ class Recorder(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _at_address(self, tensor: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode(False):
+            if _compat.is_zero_tensor(tensor):
+                return tensor
             if is_host(tensor):
                 # Read when the kernel is launched: the number becomes part of the graph.
                 return tensor.clone()
@@ -210,6 +212,8 @@ class Recorder(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 continue
             if leaf.layout is not torch.strided:
                 self._refuse(named_refusal("sparse-layout", str(func)))
+            if _compat.is_zero_tensor(leaf):
+                continue
             storage = leaf.untyped_storage()
             key, nbytes = _compat.storage_key(storage), storage.nbytes()
             if key in known or nbytes == 0:
