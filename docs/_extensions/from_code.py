@@ -69,7 +69,7 @@ class ConformanceChecks(Generated):
 class RefusalTable(Generated):
     def lines(self) -> Iterator[str]:
         yield from ("| code | the operation … | operators | remedy |", "|---|---|---|---|")
-        for rule in importlib.import_module("aot_cudagraphs.refusals").RULES:
+        for rule in importlib.import_module("aot_cudagraphs.refusal_table").RULES:
             if rule.ops:
                 ops = ", ".join(f"`{op}`" for op in sorted(rule.ops))
             else:

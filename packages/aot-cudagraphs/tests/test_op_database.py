@@ -10,7 +10,7 @@ import torch
 
 from aot_cudagraphs import op_database
 from aot_cudagraphs.op_database import entries, run_entry
-from aot_cudagraphs.refusals import RULES
+from aot_cudagraphs.refusal_table import RULES
 from aot_cudagraphs.simulator import SimulatedEngine, recorder
 
 FORMS = {"forward": ("call", "in-place"), "backward": ("backward",)}

@@ -9,7 +9,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aot_cudagraphs import refusal_of_call, refusal_of_node
-from aot_cudagraphs.refusals import RULES, named_refusal
+from aot_cudagraphs.refusal_table import RULES
+from aot_cudagraphs.refusals import named_refusal
 
 aten = torch.ops.aten
 x = torch.ones(4)

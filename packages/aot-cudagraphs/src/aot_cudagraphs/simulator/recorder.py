@@ -122,7 +122,9 @@ class Recorder(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.fresh = subtract(given_out, before)
             self.dead = subtract(given_out, self.pool.live())
             for storage, saved in self._overwritten.values():
-                storage.copy_(saved)
+                # A storage may be resized without an operator, as FSDP does to free parameters.
+                if storage.nbytes() == saved.nbytes():
+                    storage.copy_(saved)
             self._overwritten.clear()
             for address, data in contents:
                 ctypes.memmove(address, data, len(data))
