@@ -172,6 +172,7 @@ RULES = (
                 "nonzero_numpy",
                 "argwhere",
                 "masked_select",
+                "masked_scatter_backward",
                 "unique_dim",
                 "_unique",
                 "_unique2",
@@ -218,6 +219,8 @@ RULES = (
             {
                 "masked_fill.Tensor",
                 "masked_fill_.Tensor",
+                "index_fill.int_Tensor",
+                "index_fill_.int_Tensor",
                 "linspace.Tensor_Tensor",
                 "linspace.Tensor_Scalar",
                 "linspace.Scalar_Tensor",
@@ -239,10 +242,28 @@ RULES = (
                 "normal.float_Tensor",
                 "normal_functional.Tensor_Tensor",
                 "_linalg_check_errors",
+                "cholesky",
+                "cholesky_inverse",
                 "embedding_renorm_",
                 "embedding_renorm",
             }
         ),
+    ),
+    Rule(
+        "values-checked-on-host",
+        "checks on the host whether the decomposition has failed",
+        "Pass check_errors=False, and look at info after the captured function.",
+        frozenset(
+            {
+                "linalg_cholesky_ex",
+                "linalg_inv_ex",
+                "linalg_solve_ex",
+                "_linalg_solve_ex",
+                "linalg_lu_factor_ex",
+                "linalg_ldl_factor_ex",
+            }
+        ),
+        lambda call: bool(call.get("check_errors", False)),
     ),
     Rule(
         "values-checked-on-host",
@@ -298,6 +319,7 @@ RULES = (
                 "_linalg_eigh",
                 "_linalg_svd",
                 "linalg_lstsq",
+                "linalg_pinv.atol_rtol_tensor",
                 "linalg_matrix_exp",
                 "_ctc_loss",
                 "_ctc_loss_backward",
