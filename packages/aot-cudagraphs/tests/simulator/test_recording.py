@@ -197,10 +197,11 @@ def test_outputs_that_share_memory_go_on_sharing_it():
 
 
 def test_memory_that_nobody_has_written_is_poison_at_each_replay():
-    recording = record(lambda: torch.empty(3) + 0)
+    recording = record(lambda: (torch.empty(3) + 0, torch.empty(3)))
     for _ in range(2):
         recording.replay()
-        assert recording.outputs[0].isnan().all()
+        assert recording.outputs[0].isnan().all() and recording.outputs[1].isnan().all()
+        recording.outputs[1].fill_(5)
 
 
 def test_what_a_recording_gave_back_is_poison_after_its_replay():
