@@ -10,7 +10,8 @@ For each sample it is noted
 - what the simulator says of the same sample on the CPU, whose kernels may run other operations.
 
 Entries are run in chunks, each in a process of its own: a failed assertion on the device leaves a process that can do
-no more. Of an entry with many samples, some are taken, the same ones each time. With ``--dry-run`` the simulator plays
+no more, and a failed capture may leave an allocator that can't (pytorch PR 180395), which is looked for after each
+refusal. Of an entry with many samples, some are taken, the same ones each time. With ``--dry-run`` the simulator plays
 CUDA; all else is as on a GPU.
 """
 
@@ -36,6 +37,8 @@ Row = dict[str, Any]
 """One sample: entry, index, what the device did, what table and simulator say."""
 
 ACCEPTED, REFUSED = "accepts", "refuses"
+WORN_OUT = 3
+"""The status of a process that has written its rows and can capture no more."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -112,6 +115,9 @@ def run_process(chunk: list[str], options: argparse.Namespace, seconds: float) -
         left = [name for name in chunk if name not in known]
         if not left:
             return
+        if done.returncode == WORN_OUT:
+            chunk = left
+            continue
         # The first one that left no row is the one that ended the process.
         write_rows(options.state, [{"entry": left[0], "sample": 0, "device": "crash", "detail": problem[0]}])
         chunk = left[1:]
@@ -134,18 +140,30 @@ def entries_by_name(dry_run: bool, only: str = "") -> dict[str, Any]:
 
 
 def run_chunk(names: Sequence[str], options: argparse.Namespace) -> int:
-    import torch
-
     entries = entries_by_name(options.dry_run)
     for name in names:
         rows = list(run_entry(name, entries[name], options))
         write_rows(
             options.state, rows or [{"entry": name, "sample": 0, "device": "not-run", "detail": "no samples"}]
         )
-        if not options.dry_run:
-            # Raises where an assertion on the device has failed; the process ends, and its rows are written.
-            torch.cuda.synchronize()
+        if not options.dry_run and any(row["device"] != "exact" for row in rows) and not still_captures():
+            return WORN_OUT
     return 0
+
+
+def still_captures() -> bool:
+    """Tell whether this process can go on: whether the plainest of captures works and replays."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+        x = torch.ones(4, device="cuda")
+        recording = DeviceEngine().record(lambda inputs: inputs[0] + 1, [x], None)
+        x.fill_(2)
+        recording.replay()
+        return recording.outputs[0].tolist() == [3, 3, 3, 3]
+    except Exception:
+        return False
 
 
 def run_entry(name: str, entry: Any, options: argparse.Namespace) -> Iterator[Row]:

@@ -108,6 +108,23 @@ def test_an_entry_that_ends_its_process_is_noted_and_passed(tmp_path, monkeypatc
     assert found == {"one": "exact", "bad": "crash", "two": "exact"}
 
 
+def test_a_process_that_is_worn_out_is_replaced(tmp_path, monkeypatch):
+    state = tmp_path / "a.jsonl"
+    calls = []
+
+    def fake(command, **kwargs):
+        names = command[command.index("--run-entries") + 1].split(",")
+        calls.append(names)
+        phase.write_rows(state, [{"entry": names[0], "sample": 0, "device": "refused"}])
+        return subprocess.CompletedProcess(command, phase.WORN_OUT if len(names) > 1 else 0, "", "")
+
+    monkeypatch.setattr(phase.subprocess, "run", fake)
+    options = phase.argparse.Namespace(state=state, samples=8, dry_run=False)
+    phase.run_process(["one", "two", "three"], options, 10)
+    assert calls == [["one", "two", "three"], ["two", "three"], ["three"]]
+    assert {row["device"] for row in phase.read_rows(state)} == {"refused"}
+
+
 def test_samples_are_taken_from_beginning_to_end():
     assert phase.spread(list("abcdefg"), 3) == [(0, "a"), (3, "d"), (6, "g")]
     assert phase.spread(list("ab"), 3) == [(0, "a"), (1, "b")]
