@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,10 +125,7 @@ def with_bits(tensor: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:
 
 def op_database() -> list[Any]:
     """Return torch's database of operators with sample inputs. Needs the package ``expecttest``."""
-    with warnings.catch_warnings():
-        # It can do without hypothesis, and says so.
-        warnings.simplefilter("ignore", ImportWarning)
-        module = importlib.import_module("torch.testing._internal.common_methods_invocations")
+    module = importlib.import_module("torch.testing._internal.common_methods_invocations")
     return list(module.op_db)
 
 
