@@ -9,7 +9,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aot_cudagraphs import refusal_of_call, refusal_of_node
-from aot_cudagraphs.refusals import RULES, named_refusal
+from aot_cudagraphs.refusal_table import RULES
+from aot_cudagraphs.refusals import named_refusal
 
 aten = torch.ops.aten
 x = torch.ones(4)
@@ -28,6 +29,10 @@ REFUSED = [
     (aten.index.Tensor, (x, [x > 0]), {}, "mask-index"),
     (aten.index_put_.default, (x, [x > 0], x[0]), {}, "mask-index"),
     (aten.masked_fill.Tensor, (x, x > 0, x[0]), {}, "value-read-on-host"),
+    (aten.index_fill.int_Tensor, (x, 0, x.long(), x[0]), {}, "value-read-on-host"),
+    (aten.cholesky.default, (torch.eye(2),), {}, "values-checked-on-host"),
+    (aten.linalg_inv_ex.default, (torch.eye(2),), {"check_errors": True}, "values-checked-on-host"),
+    (aten.masked_scatter_backward.default, (x, x > 0, [4]), {}, "data-dependent-shape"),
     (aten.normal.Tensor_Tensor, (x, x), {}, "values-checked-on-host"),
     (aten.searchsorted.Tensor, (x, x), {"sorter": x.long()}, "values-checked-on-host"),
     (aten.multinomial.default, (x, 2), {}, "values-checked-on-host"),
@@ -45,6 +50,7 @@ ACCEPTED = [
     (aten.repeat_interleave.Tensor, (torch.ones(4, dtype=torch.int64),), {"output_size": 4}),
     (aten.masked_fill.Scalar, (x, x > 0, 1.0), {}),
     (aten.searchsorted.Tensor, (x, x), {}),
+    (aten.linalg_inv_ex.default, (torch.eye(2),), {}),
     (aten.multinomial.default, (x, 2, True), {}),
     (aten.histc.default, (x, 10, 0, 1), {}),
     (aten.isin.Tensor_Tensor, (x, torch.ones(3)), {}),

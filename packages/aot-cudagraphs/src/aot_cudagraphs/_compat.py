@@ -73,11 +73,13 @@ def bare_dispatch() -> Iterator[None]:
 
 
 def is_composite(op: Any) -> bool:
-    """Tell whether an operator is a function of other operators, for all devices.
+    """Tell whether an operator is nothing but a function of other operators, without a kernel of its own.
 
-    Autograd takes these apart before a dispatch mode sees them, but not in inference mode.
+    Autograd takes these apart before a dispatch mode sees them, but not in inference mode. ``silu_backward`` and
+    ``mish_backward`` have both, a function and a kernel, and the kernel is what runs.
     """
-    return bool(op._can_decompose())
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CPU")
+    return bool(op._can_decompose()) and not has_kernel
 
 
 def storage_uses(storage: torch.UntypedStorage) -> int:
@@ -92,7 +94,23 @@ def storage_key(storage: torch.UntypedStorage) -> int:
 
 def generator_key(generator: torch.Generator) -> int:
     """Return what identifies a generator: the dispatcher makes a new Python object for it at each call."""
-    return int(generator._cdata)
+    return int(generator._cdata)  # type: ignore[attr-defined]
+
+
+def is_zero_tensor(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is one of autograd's zeros, which have sizes and no memory."""
+    return bool(torch._is_zerotensor(tensor))
+
+
+class PassiveMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that changes nothing, but that autograd can tell is there.
+
+    Under any mode, autograd chooses formulas of derivatives that never write in place (``prod``, ``silu``, ``mish``).
+    Their results may differ in the last bit.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def with_bits(tensor: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:

@@ -197,10 +197,11 @@ def test_outputs_that_share_memory_go_on_sharing_it():
 
 
 def test_memory_that_nobody_has_written_is_poison_at_each_replay():
-    recording = record(lambda: torch.empty(3) + 0)
+    recording = record(lambda: (torch.empty(3) + 0, torch.empty(3)))
     for _ in range(2):
         recording.replay()
-        assert recording.outputs[0].isnan().all()
+        assert recording.outputs[0].isnan().all() and recording.outputs[1].isnan().all()
+        recording.outputs[1].fill_(5)
 
 
 def test_what_a_recording_gave_back_is_poison_after_its_replay():
@@ -313,6 +314,9 @@ def test_random_state_touched_on_the_host_is_refused(touch):
     torch.manual_seed(0)  # not refused any more
 
 
+places = torch.tensor([1, 2])
+
+
 # --- refusals ----------------------------------------------------------------------------------------------
 
 
@@ -327,6 +331,8 @@ def test_random_state_touched_on_the_host_is_refused(touch):
         (lambda x: x.detach().numpy(), "host-copy"),
         (lambda x: x.cpu() + 1, "host-copy"),
         (lambda x: x + torch.tensor([1.0, 2.0, 3.0]), "pageable-copy"),
+        (lambda x: x.tensor_split(torch.tensor([1])), "pageable-copy"),
+        (lambda x: x.tensor_split(places), "host-copy"),
         (lambda x: x.to_sparse(), "sparse-layout"),
     ],
 )

@@ -22,6 +22,8 @@ _COPIES = {
     torch.Tensor.tolist: "Tensor.tolist",
     torch.Tensor.__array__: "Tensor.__array__",
 }
+# Read the numbers of a tensor argument on the host, without an operator that a dispatch mode would see.
+_READS_SECOND = {torch.tensor_split: "torch.tensor_split", torch.Tensor.tensor_split: "Tensor.tensor_split"}
 _STATE_FUNCTIONS = ("get_rng_state", "set_rng_state", "manual_seed", "initial_seed", "seed")
 
 
@@ -43,6 +45,8 @@ class _CopiesRefused(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _COPIES:
             self.refuse(named_refusal("host-copy", _COPIES[func]))
+        if func in _READS_SECOND and any(isinstance(value, torch.Tensor) for value in args[1:]):
+            self.refuse(named_refusal("host-copy", _READS_SECOND[func]))
         return func(*args, **(kwargs or {}))
 
 

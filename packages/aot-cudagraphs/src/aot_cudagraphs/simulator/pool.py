@@ -42,6 +42,7 @@ class Segment:
         self.memory = mmap.mmap(-1, size)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.free: list[Range] = [(self.address, size)]
+        self.used_bytes = 0
         self.live: dict[int, int] = {}
         # Where tensors that died leave their address. They die anywhere, at any time, the garbage collector's
         # included; appending is all that is done then.
@@ -73,6 +74,7 @@ class Segment:
         if room > size:
             self.free.append((address + size, room - size))
         self.live[address] = size
+        self.used_bytes = max(self.used_bytes, address + size - self.address)
         return address
 
     def storage(self, address: int, nbytes: int, *, owned: bool) -> torch.UntypedStorage:
@@ -219,7 +221,7 @@ class SimulatedPool:
         if self._users == 0:
             for segment in [segment for segment in self.segments if not segment.live]:
                 # Tensors that do not own their memory may still show it: it stays mapped for them.
-                poison([(segment.address, segment.size)])
+                poison([(segment.address, segment.used_bytes)])
                 self.segments.remove(segment)
 
 

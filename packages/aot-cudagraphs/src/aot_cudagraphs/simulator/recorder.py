@@ -122,7 +122,9 @@ class Recorder(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.fresh = subtract(given_out, before)
             self.dead = subtract(given_out, self.pool.live())
             for storage, saved in self._overwritten.values():
-                storage.copy_(saved)
+                # A storage may be resized without an operator, as FSDP does to free parameters.
+                if storage.nbytes() == saved.nbytes():
+                    storage.copy_(saved)
             self._overwritten.clear()
             for address, data in contents:
                 ctypes.memmove(address, data, len(data))
@@ -188,6 +190,8 @@ class Recorder(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _at_address(self, tensor: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode(False):
+            if _compat.is_zero_tensor(tensor):
+                return tensor
             if is_host(tensor):
                 # Read when the kernel is launched: the number becomes part of the graph.
                 return tensor.clone()
@@ -210,6 +214,8 @@ class Recorder(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 continue
             if leaf.layout is not torch.strided:
                 self._refuse(named_refusal("sparse-layout", str(func)))
+            if _compat.is_zero_tensor(leaf):
+                continue
             storage = leaf.untyped_storage()
             key, nbytes = _compat.storage_key(storage), storage.nbytes()
             if key in known or nbytes == 0:
