@@ -45,7 +45,9 @@ def same(function, captured, *inputs):
     torch.set_rng_state(state)
     got = captured(*inputs)
     assert torch.equal(torch.get_rng_state(), after), "another number of random numbers was drawn"
-    tensors = [(a, b) for a, b in zip([*got, *inputs], [*expected, *twins], strict=True) if torch.is_tensor(a)]
+    tensors = [
+        (a, b) for a, b in zip([*got, *inputs], [*expected, *twins], strict=True) if torch.is_tensor(a)
+    ]
     assert_identical([a for a, _ in tensors], [b for _, b in tensors])
     for one, other in tensors[: len(got)]:
         assert one.stride() == other.stride() and one.dtype == other.dtype
@@ -389,7 +391,10 @@ class Step:
             return [x.t() @ t, (t * 2).sum(0), g + 1]
 
         x, w = torch.randn(4, 4), torch.randn(4, 4)
-        engine, settings = SimulatedEngine(), CaptureSettings(outputs=outputs, warmup=warmup, capture="simulated")
+        engine, settings = (
+            SimulatedEngine(),
+            CaptureSettings(outputs=outputs, warmup=warmup, capture="simulated"),
+        )
         self.forward, self.backward = forward, backward
         gm = make_fx(forward, tracing_mode="fake")(x, w)
         part = partition(gm)

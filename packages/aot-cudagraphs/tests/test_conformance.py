@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from aot_core.testing import parametrize_backend_checks
-
 from aot_cudagraphs import aot_cudagraphs
 
 AOT_AUTOGRAD = {

@@ -150,7 +150,9 @@ def overlapping_inputs_are_copied_apart(patch):
 
 @fault(scenarios.strided_and_lazy_inputs)
 def stand_ins_are_contiguous(patch):
-    patch.setattr(inputs, "empty_like_strided", lambda x: torch.empty_like(x, memory_format=torch.contiguous_format))
+    patch.setattr(
+        inputs, "empty_like_strided", lambda x: torch.empty_like(x, memory_format=torch.contiguous_format)
+    )
     patch.setattr(
         hot_path,
         "_writable",
@@ -205,7 +207,9 @@ def views_of_inputs_are_copied(patch):
 def inputs_are_returned_as_stand_ins(patch):
     plan_with(
         patch,
-        lambda one, made, given: outputs.Shown(given[one.position]) if isinstance(one, outputs.Argument) else one,
+        lambda one, made, given: (
+            outputs.Shown(given[one.position]) if isinstance(one, outputs.Argument) else one
+        ),
     )
 
 
@@ -316,7 +320,11 @@ def nothing_is_replayed(patch):
 @fault(scenarios.each_call_runs_once)
 def the_first_replay_is_left_out(patch):
     replay = SimulatedRecording.replay
-    patch.setattr(SimulatedRecording, "replay", lambda self: replay(self) if hasattr(self, "seen") else setattr(self, "seen", 1))
+    patch.setattr(
+        SimulatedRecording,
+        "replay",
+        lambda self: replay(self) if hasattr(self, "seen") else setattr(self, "seen", 1),
+    )
 
 
 @fault(scenarios.each_call_runs_once)

@@ -1,4 +1,4 @@
-"""Where graphs are cut, on graphs traced with tensors that claim to be on a CUDA device, and what the pieces compute."""
+"""Where graphs are cut, traced with tensors that claim to be on a CUDA device, and what the pieces compute."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def test_nearly_all_of_the_rest_is_captured(name):
     part = partition(traced(lambda x, w: [deep(x, w, UNSAFE[name])], (8, 8), (8, 8)))
     assert part.refused
     assert part.device == CUDA
-    print(f"{name}: {part.captured} of {part.operations}, refused {len(part.refused)}, share {part.share:.3f}")
+    print(
+        f"{name}: {part.captured} of {part.operations}, refused {len(part.refused)}, share {part.share:.3f}"
+    )
     assert part.share >= 0.95
 
 
@@ -201,7 +203,9 @@ def test_what_shares_memory_is_not_given_away():
     reads_a = [node for node in second.graph.nodes if node.op == "placeholder"]
     # `v`, which the last island reads, is memory of `a`.
     assert all(str(reads_a[i]) not in ("relu", "view") for i in disposable["island_1"])
-    run = apply_cuda_graphs(make_fx(f, tracing_mode="fake")(x, w), options={"capture": "simulated", "warmup": 0})
+    run = apply_cuda_graphs(
+        make_fx(f, tracing_mode="fake")(x, w), options={"capture": "simulated", "warmup": 0}
+    )
     for _ in range(4):
         x = torch.randn(8, 8)
         assert torch.equal(run(x, w)[0], f(x, w)[0])

@@ -72,7 +72,9 @@ def test_pytorch_181723_gradients_are_the_callers():
 
 # Dynamo reads the gradient of what it is given, which is no leaf here.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
-@pytest.mark.parametrize(("warmup", "outputs"), [(0, "pool"), (1, "clone"), (1, "pool"), (2, "pool"), (3, "clone")])
+@pytest.mark.parametrize(
+    ("warmup", "outputs"), [(0, "pool"), (1, "clone"), (1, "pool"), (2, "pool"), (3, "clone")]
+)
 def test_pytorch_160281_152887_a_function_of_its_own_result(warmup, outputs):
     """https://github.com/pytorch/pytorch/issues/160281 and 152887: ``f(f(x))`` failed, by the number of warm-ups."""
     model = small()
@@ -318,7 +320,11 @@ def test_as_strided_of_strided_and_expanded_inputs():
     def f(x):
         return [torch.ops.aten.as_strided(x, [2, 2], [1, 2]) * 2, x + 1]
 
-    for make in (lambda: torch.randn(4, 4).t(), lambda: torch.randn(4, 8)[:, ::2], lambda: torch.randn(5).expand(4, 5)):
+    for make in (
+        lambda: torch.randn(4, 4).t(),
+        lambda: torch.randn(4, 8)[:, ::2],
+        lambda: torch.randn(5).expand(4, 5),
+    ):
         run = CudaGraphModule(make_fx(f, tracing_mode="real")(make()), scenarios.SIMULATED)
         for _ in range(4):
             scenarios.same(f, run, make())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 
-import aot_core.debug
 import models
 import pytest
 import torch
@@ -19,6 +18,7 @@ from training import (
     twin,
 )
 
+import aot_core.debug
 import aot_cudagraphs
 from aot_cudagraphs.lanes import Lanes, all_lanes
 from aot_cudagraphs.simulator import held_bytes
@@ -87,7 +87,7 @@ def test_twelve_steps_are_eagers(name, outputs):
 
 @pytest.mark.parametrize("warmup", [0, 1, 2, 5])
 def test_the_number_of_warm_up_calls_changes_nothing(warmup):
-    model, batches, loss_of, accumulate, _ = made("gpt-dropout")
+    model, batches, loss_of, *_ = made("gpt-dropout")
     reference = twin(model)
     expected = train(reference, compiled(reference, aot_core.debug.aot_core_eager), batches, loss_of)
     assert_identical(train(model, compiled(model, warmup=warmup), batches, loss_of), expected)
@@ -113,7 +113,7 @@ def test_no_parameter_is_copied(name):
 
 @pytest.mark.parametrize("name", ["mlp", "dropout-mlp", "gpt", "gpt-dropout", "conv-bn"])
 def test_forward_and_backward_take_no_more_memory_than_eager(name):
-    model, batches, loss_of, accumulate, _ = made(name)
+    model, batches, loss_of, *_ = made(name)
     peak = eager_peak(twin(model), batches[0], loss_of)
 
     # As in the eager step, only what the model computes: the loss is inside.
@@ -165,7 +165,7 @@ def test_a_backward_that_keeps_its_graph():
     reference = twin(model)
     function = compiled(model)
     for batch in batches[:6]:
-        for one, by in ((model, function), (reference, reference)):
+        for by in (function, reference):
             loss = regression(by, batch)
             loss.backward(retain_graph=True)
             loss.backward(retain_graph=True)
@@ -174,7 +174,7 @@ def test_a_backward_that_keeps_its_graph():
 
 
 def test_memory_is_given_back_with_the_model():
-    model, batches, loss_of, accumulate, _ = made("mlp")
+    model, batches, loss_of, *_ = made("mlp")
     function = compiled(model)
     train(model, function, batches, loss_of)
     assert aot_cudagraphs.held_bytes() > 0 and held_bytes() > 0

@@ -83,7 +83,9 @@ def twin(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model)
 
 
-def eager_peak(model: nn.Module, batch: torch.Tensor, loss_of: Callable[..., torch.Tensor] = regression) -> int:
+def eager_peak(
+    model: nn.Module, batch: torch.Tensor, loss_of: Callable[..., torch.Tensor] = regression
+) -> int:
     """Return the most bytes that one eager step has allocated at once, by the same allocator as the simulator's."""
     engine = SimulatedEngine()
     pool = engine.new_pool()

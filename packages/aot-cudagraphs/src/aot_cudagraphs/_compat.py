@@ -146,7 +146,8 @@ def operators_not_seeded() -> Iterator[None]:
 
 def has_unbacked_size(tensor: torch.Tensor) -> bool:
     """Tell whether a fake tensor has a size that only the data can tell."""
-    symbolic = [size for size in tensor.size() if isinstance(size, torch.SymInt)]
+    sizes: list[Any] = list(tensor.size())
+    symbolic = [size for size in sizes if isinstance(size, torch.SymInt)]
     if not symbolic:
         return False
     free = importlib.import_module("torch.fx.experimental.symbolic_shapes").free_unbacked_symbols
@@ -162,7 +163,7 @@ def with_lazy_bits(tensor: torch.Tensor, *, like: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-copy_all: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None] = torch._foreach_copy_  # type: ignore[assignment]
+copy_all: Callable[..., None] = torch._foreach_copy_
 """Copies tensors into others of the same sizes, in as few kernels as the device can do it in."""
 
 storage_use_count: Callable[[int], int] = torch._C._storage_Use_Count
@@ -184,8 +185,8 @@ def tensor_guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool] | None:
     """Return a function of as many tensors that tells whether each looks like these: class, dtype, device, sizes,
     strides, and whether it is conjugated, negated, an inference tensor, or requires a gradient.
 
-    It is Dynamo's own, in C++: a tenth of a microsecond a tensor. None where this torch has none, or where one tensor is
-    passed twice, which it refuses.
+    It is Dynamo's own, in C++: a tenth of a microsecond a tensor. None where this torch has none, or where one tensor
+    is passed twice, which it refuses.
     """
     guards = importlib.import_module("torch._C._dynamo.guards")
     if not hasattr(guards, "TensorGuards") or len({id(tensor) for tensor in tensors}) < len(tensors):
@@ -216,7 +217,7 @@ def tensor_without_ownership(tensor: torch.Tensor) -> torch.Tensor:
         storage.data_ptr(), tensor.device, storage.nbytes()
     )
     view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    view.set_(bare, tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[call-overload]
+    view.set_(bare, tensor.storage_offset(), tensor.size(), tensor.stride())
     return with_lazy_bits(view, like=tensor)
 
 

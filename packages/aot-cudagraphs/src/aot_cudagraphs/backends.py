@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+
 from aot_core import aot_autograd, boxed, current_compilation, record_decision
 from aot_core.protocol import BoxedCallable
-
 from aot_cudagraphs.captured import CapturedGraph
 from aot_cudagraphs.engine import Engine
 from aot_cudagraphs.engines import engine_for
@@ -45,7 +45,7 @@ def save_as_eager(
     joint: fx.GraphModule, joint_inputs: Any, /, *, num_fwd_outputs: int, **kwargs: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Cut a joint graph so that the backward gets what eager autograd would save."""
-    from functorch.compile import default_partition
+    from functorch.compile import default_partition  # type: ignore[import-untyped]
 
     known = inspect.signature(default_partition).parameters
     kwargs = {name: value for name, value in kwargs.items() if name in known}
@@ -58,8 +58,9 @@ def compile_beginning(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Boxe
     """Compile a forward, or a graph that has no backward."""
     count = len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
     num_outputs = gm.meta.get(_NUM_OUTPUTS, count)
-    destinations: list[Destination] = ["caller"] * num_outputs + ["passed"] * (count - num_outputs)
-    return _compile(gm, destinations, continues=False)
+    returned: list[Destination] = ["caller"] * num_outputs
+    saved: list[Destination] = ["passed"] * (count - num_outputs)
+    return _compile(gm, returned + saved, continues=False)
 
 
 def compile_backward(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> BoxedCallable:
@@ -140,7 +141,9 @@ def _record_partition(part: Partition) -> None:
             refused.node, "split", refusal.code, f"{refusal.op} {refusal.reason}", source=refused.source
         )
     for name in part.moved:
-        record_decision(name, "move", "host-scalar", f"a number on the host, copied to {part.device} in each call")
+        record_decision(
+            name, "move", "host-scalar", f"a number on the host, copied to {part.device} in each call"
+        )
     islands = "1 island" if len(part.islands) == 1 else f"{len(part.islands)} islands"
     record_decision(
         "graph",

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from aot_core import parse_settings
-from aot_core.protocol import Decision
 from torch import fx
 
+from aot_core import parse_settings
+from aot_core.protocol import Decision
 from aot_cudagraphs import _compat
 from aot_cudagraphs.engine import Engine
 from aot_cudagraphs.engines import engine_for
@@ -44,6 +44,7 @@ _all_graphs: weakref.WeakSet[CapturedGraph] = weakref.WeakSet()
 def captured_graphs() -> list[CapturedGraph]:
     """Return the captured graphs of this process that are in use, in no particular order."""
     return list(_all_graphs)
+
 
 class CapturedGraph:
     """A graph of ATen operations with its islands captured.
@@ -109,8 +110,8 @@ class CapturedGraph:
                 name=name,
                 **common,
             )
-            self.islands = (island,)
-            self._outer = None
+            self.islands: tuple[CudaGraphModule, ...] = (island,)
+            self._outer: Callable[..., Any] | None = None
         else:
             self._outer, self.islands = self._assemble(part, settings, common)
 
@@ -163,7 +164,9 @@ class CapturedGraph:
         lanes = self.lanes
         lane = lanes.enter_again(args) if self._continues else lanes.enter()
         if lane is None:
-            self._tell("in-flight", "too many steps are between forward and backward; this one runs uncaptured")
+            self._tell(
+                "in-flight", "too many steps are between forward and backward; this one runs uncaptured"
+            )
             return _compat.pytree.tree_leaves(self._uncaptured(args))
         disposes = not (self._continues and _compat.backward_keeps_graph())
         try:
@@ -181,7 +184,9 @@ class CapturedGraph:
             if self._destinations[i] == "caller" and isinstance(leaf, torch.Tensor):
                 block = lane.block_of(leaf)
                 # Memory that is to be handed out must be owned by who holds it.
-                if block is not None and (self._settings.outputs == "clone" or block.owner is not block.storage):
+                if block is not None and (
+                    self._settings.outputs == "clone" or block.owner is not block.storage
+                ):
                     escaping.setdefault(block, []).append(i)
         for members in escaping.values():
             copies = clone_together([leaves[i] for i in members])()
@@ -239,7 +244,9 @@ def _destinations_of_islands(
     """
     leaves = _compat.pytree.tree_leaves(gm.graph.output_node().args[0])
     to_caller = {
-        leaf for leaf, place in zip(leaves, destinations, strict=True) if isinstance(leaf, fx.Node) and place == "caller"
+        leaf
+        for leaf, place in zip(leaves, destinations, strict=True)
+        if isinstance(leaf, fx.Node) and place == "caller"
     }
     places: dict[str, list[Destination]] = {}
     for node in gm.graph.nodes:
@@ -292,7 +299,13 @@ def apply_cuda_graphs(
         gm = _with_values(gm, example_inputs)
     part = partition(gm, is_host=is_host)
     return CapturedGraph(
-        gm, settings, part, lanes_for(engine, part.device), decide=decide, engine=engine, name="apply_cuda_graphs"
+        gm,
+        settings,
+        part,
+        lanes_for(engine, part.device),
+        decide=decide,
+        engine=engine,
+        name="apply_cuda_graphs",
     )
 
 

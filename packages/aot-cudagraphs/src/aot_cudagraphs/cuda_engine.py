@@ -55,7 +55,7 @@ class CudaPool:
     def _segments(self) -> list[dict[str, Any]]:
         return [
             segment
-            for segment in torch.cuda.memory_snapshot()
+            for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
             if segment["segment_pool_id"] == tuple(self.handle) and segment["device"] == self.device.index
         ]
 
@@ -154,7 +154,9 @@ class CudaEngine:
             side.wait_stream(torch.cuda.current_stream())
             try:
                 # Other threads may allocate and wait for the device meanwhile.
-                with torch.cuda.graph(graph, pool=pool.handle, stream=side, capture_error_mode="thread_local"):
+                with torch.cuda.graph(
+                    graph, pool=pool.handle, stream=side, capture_error_mode="thread_local"
+                ):
                     outputs = _compat.pytree.tree_leaves(function(inputs))
             except Exception as error:
                 # The capture has ended, in one way or the other; what it took from the pool goes back.
@@ -178,7 +180,7 @@ class CudaEngine:
 
     def _side_stream(self, device: torch.device) -> torch.cuda.Stream:
         if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
+            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         return self._streams[device]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
     from aot_cudagraphs.engine import Engine
@@ -17,7 +17,8 @@ def engine_for(capture: Literal["cuda", "simulated"]) -> Engine:
     if capture == "simulated":
         from aot_cudagraphs.simulator import SimulatedEngine
 
-        return SimulatedEngine()
+        # Each takes pools of its own kind only, which is what it is given.
+        return cast("Engine", SimulatedEngine())
     from aot_cudagraphs.cuda_engine import CudaEngine
 
-    return CudaEngine()
+    return cast("Engine", CudaEngine())

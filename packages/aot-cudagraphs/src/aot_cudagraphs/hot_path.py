@@ -174,7 +174,9 @@ class _Writer:
             self.line(f"copy_all(TARGETS, {self._take('copied', together)})")
         for i, one in stand_ins.items():
             if one.whole:
-                self.constants.update({f"TARGET{i}": bytes_of(one.tensor.untyped_storage()), "bytes_of": bytes_of})
+                self.constants.update(
+                    {f"TARGET{i}": bytes_of(one.tensor.untyped_storage()), "bytes_of": bytes_of}
+                )
                 self.line(f"TARGET{i}.copy_(bytes_of(args[{i}].untyped_storage()))")
             elif i not in together:
                 self.constants[f"TARGET{i}"] = one.layout.writable(one.tensor)
@@ -213,7 +215,11 @@ class _Writer:
                 copied.append((i, output))
         self._clone(copied)
         for i, members in enumerate(self._outputs.groups):
-            tensors = [one.tensor for one in map(self._outputs.outputs.__getitem__, members) if isinstance(one, Cloned)]
+            tensors = [
+                one.tensor
+                for one in map(self._outputs.outputs.__getitem__, members)
+                if isinstance(one, Cloned)
+            ]
             self.constants[f"clone{i}"] = clone_together(tensors)
             self.line(f"{_tuple(f'o{member}' for member in members)} = clone{i}()")
         if self._outputs.blocks:

@@ -16,7 +16,7 @@ number, None          part of the key: another value is another recording
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence, Set
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def key_of(
-    args: Sequence[Any], lane: Lane, mutated: Collection[int], by_storage: Collection[int] = ()
+    args: Sequence[Any], lane: Lane, mutated: Set[int], by_storage: Collection[int] = ()
 ) -> tuple[Hashable, Hashable]:
     """Return what two calls must have in common to be served by one recording.
 
@@ -84,7 +84,7 @@ def _entry(arg: Any) -> Hashable:
     return (type(arg), id(arg))
 
 
-def overlapping_groups(args: Sequence[Any], mutated: Collection[int]) -> list[list[int]]:
+def overlapping_groups(args: Sequence[Any], mutated: Set[int]) -> list[list[int]]:
     """Return the positions of inputs that share memory of which a part is written, two or more each."""
     by_storage: dict[int, list[int]] = {}
     for i, arg in enumerate(args):
@@ -93,7 +93,7 @@ def overlapping_groups(args: Sequence[Any], mutated: Collection[int]) -> list[li
     return [group for group in by_storage.values() if len(group) > 1 and not mutated.isdisjoint(group)]
 
 
-def _overlaps(args: Sequence[Any], mutated: Collection[int]) -> Hashable:
+def _overlaps(args: Sequence[Any], mutated: Set[int]) -> Hashable:
     return tuple(
         tuple((i, args[i].data_ptr() - args[group[0]].data_ptr()) for i in group)
         for group in overlapping_groups(args, mutated)
@@ -163,7 +163,7 @@ class InputPlan:
 def plan_inputs(
     args: Sequence[Any],
     in_place: Collection[int],
-    mutated: Collection[int],
+    mutated: Set[int],
     by_storage: Collection[int] = (),
 ) -> InputPlan:
     """Decide how inputs are read, and make the stand-ins.
@@ -179,7 +179,9 @@ def plan_inputs(
     # Inputs that overlap stay together: a write to one is to be seen through the other.
     apart = {i for group in groups if not in_place_all(group, in_place) for i in group}
     stays = {i: arg.data_ptr() for i, arg in tensors.items() if i in in_place and i not in apart}
-    shared = {i: tensor for group in groups if apart.issuperset(group) for i, tensor in _memory_for(group, args)}
+    shared = {
+        i: tensor for group in groups if apart.issuperset(group) for i, tensor in _memory_for(group, args)
+    }
     stand_ins = {}
     for i, arg in tensors.items():
         if i not in stays:
@@ -220,6 +222,6 @@ def _memory_for(group: Sequence[int], args: Sequence[Any]) -> list[tuple[int, to
         arg = args[i]
         offset = (lead + arg.data_ptr() - first) // arg.element_size()
         bare = torch.empty(0, dtype=arg.dtype, device=arg.device)
-        bare.set_(memory.untyped_storage(), offset, arg.size(), arg.stride())  # type: ignore[call-overload]
+        bare.set_(memory.untyped_storage(), offset, arg.size(), arg.stride())
         stand_ins.append((i, _compat.with_lazy_bits(bare, like=arg)))
     return stand_ins

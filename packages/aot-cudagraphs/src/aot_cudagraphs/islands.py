@@ -31,10 +31,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from aot_core import source_line
-from aot_core.analysis import find_input_mutations
 from torch import fx
 
+from aot_core import source_line
+from aot_core.analysis import find_input_mutations
 from aot_cudagraphs import _compat
 from aot_cudagraphs._compat import pytree
 from aot_cudagraphs.refusals import Refusal, on_cpu, refusal_of_node

@@ -24,11 +24,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch import fx
+
 from aot_core import parse_settings
 from aot_core.analysis import find_input_mutations
 from aot_core.protocol import Decision
-from torch import fx
-
 from aot_cudagraphs import _compat
 from aot_cudagraphs._compat import pytree
 from aot_cudagraphs.cache import Entry, RecordingCache, State
@@ -164,7 +164,9 @@ class CudaGraphModule:
         writes = find_input_mutations(gm)
         self._mutated = frozenset(position[write.input] for write in writes)
         reshaping = next((write for write in writes if write.kind in ("metadata", "storage")), None)
-        self._obstacle = None if reshaping is None else f"{reshaping.writer.name} changes sizes or storage of an input"
+        self._obstacle = (
+            None if reshaping is None else f"{reshaping.writer.name} changes sizes or storage of an input"
+        )
         self._by_storage = inputs_read_by_storage(gm)
         self._tape = Tape(gm)
         self._generators = generators_of(gm)
@@ -196,7 +198,9 @@ class CudaGraphModule:
             return self._restored(self._run_uncaptured(list(args)))
         lane = lanes.enter()
         if lane is None:
-            self.tell("in-flight", "skip", "outputs of too many calls are alive at once; this one runs uncaptured")
+            self.tell(
+                "in-flight", "skip", "outputs of too many calls are alive at once; this one runs uncaptured"
+            )
             return self._restored(self._run_uncaptured(list(args)))
         try:
             return self._restored(self.run_in(lane, list(args)))
@@ -392,7 +396,9 @@ class CudaGraphModule:
             if recorded.lane is lane or not recorded.lane.busy:
                 self._cache.evictions += 1
                 self._drop(recorded)
-                self.tell("max-graphs", "evict", f"more than max_graphs={self.settings.max_graphs} recordings")
+                self.tell(
+                    "max-graphs", "evict", f"more than max_graphs={self.settings.max_graphs} recordings"
+                )
 
     def _drop(self, recorded: Recorded) -> None:
         recorded.lane.recorded.remove(recorded)
@@ -464,7 +470,9 @@ class CudaGraphModule:
         if self._lanes is None:
             device = self._device or next((arg.device for arg in args if isinstance(arg, torch.Tensor)), None)
             if device is None or not self._engine.available_for(device):
-                self.tell("unavailable", "fallback", f"tensors on {device} can't be captured by {self._engine.name}")
+                self.tell(
+                    "unavailable", "fallback", f"tensors on {device} can't be captured by {self._engine.name}"
+                )
                 return None
             self._lanes = lanes_for(self._engine, device, self)
         return self._lanes
@@ -509,9 +517,7 @@ def _lies_in(lane: Lane, arg: Any) -> bool:
     return isinstance(arg, torch.Tensor) and lane.block_of(arg) is not None
 
 
-def _give_away(
-    lane: Lane, args: Sequence[Any], disposable: Collection[int], given: list[Any]
-) -> list[int]:
+def _give_away(lane: Lane, args: Sequence[Any], disposable: Collection[int], given: list[Any]) -> list[int]:
     """Put in a list, in place of inputs that may be overwritten, tensors that own their memory; the lane lets go.
 
     Nothing else holds these tensors, so that the memory is free as soon as they are taken from the list and dropped.

@@ -121,9 +121,9 @@ def plan_outputs(
     plans: list[Any] = []
     for i, output in enumerate(outputs):
         found = _input_of(output, recorded_with, inputs)
-        if isinstance(found, (Argument, ArgumentView)) and found.position in lane_inputs:
-            if destinations[i] == "caller":
-                found = Cloned(engine.unowned(output), None)
+        of_lane = isinstance(found, (Argument, ArgumentView)) and found.position in lane_inputs
+        if of_lane and destinations[i] == "caller":
+            found = Cloned(engine.unowned(output), None)
         plans.append(found)
         if found is None:
             made.setdefault(_compat.storage_key(output.untyped_storage()), []).append(i)
@@ -183,7 +183,7 @@ def view_of_argument(argument: torch.Tensor, offset: int, like: torch.Tensor) ->
     start = argument.storage_offset() * argument.element_size() // like.element_size() + offset
     bare = torch.empty(0, dtype=like.dtype, device=argument.device)
     storage = argument.untyped_storage()
-    bare.set_(storage, start, like.size(), like.stride())  # type: ignore[call-overload]
+    bare.set_(storage, start, like.size(), like.stride())
     return _compat.with_lazy_bits(bare, like=like)
 
 
@@ -192,11 +192,9 @@ def clone_together(tensors: Sequence[torch.Tensor]) -> Callable[[], list[torch.T
     storage = tensors[0].untyped_storage()
     first = min(one.storage_offset() * one.element_size() for one in tensors)
     first -= first % 16
-    last = max(
-        (one.storage_offset() + layout_of(one).span) * one.element_size() for one in tensors
-    )
+    last = max((one.storage_offset() + layout_of(one).span) * one.element_size() for one in tensors)
     memory = torch.empty(0, dtype=torch.uint8, device=tensors[0].device)
-    memory.set_(storage, first, (last - first,), (1,))  # type: ignore[call-overload]
+    memory.set_(storage, first, (last - first,), (1,))
     places = [(one, one.storage_offset() - first // one.element_size()) for one in tensors]
 
     def clone() -> list[torch.Tensor]:
@@ -206,9 +204,9 @@ def clone_together(tensors: Sequence[torch.Tensor]) -> Callable[[], list[torch.T
     return clone
 
 
-def _placed(storage: torch.UntypedStorage, offset: int, like: torch.Tensor) -> torch.Tensor:
+def _placed(storage: torch.UntypedStorage, offset: Any, like: torch.Tensor) -> torch.Tensor:
     bare = torch.empty(0, dtype=like.dtype, device=like.device)
-    bare.set_(storage, offset, like.size(), like.stride())  # type: ignore[call-overload]
+    bare.set_(storage, offset, like.size(), like.stride())
     return _compat.with_lazy_bits(bare, like=like)
 
 

@@ -38,7 +38,9 @@ class _Origins:
     def _of_call(self, gm: fx.GraphModule, node: fx.Node) -> frozenset[Origin]:
         if node.target is operator.getitem:
             source: Any = node.args[0]
-            return self._of_element(gm, source, node.args[1]) if source.op == "call_module" else self.of[source]
+            return (
+                self._of_element(gm, source, node.args[1]) if source.op == "call_module" else self.of[source]
+            )
         own = frozenset(((node,),))
         if _returns_new_memory(node.target):
             return own
@@ -70,7 +72,13 @@ def _returns_new_memory(target: Any) -> bool:
     return not marked and not unmarked and schema.name.startswith(("aten::", "prims::"))
 
 
-_MAY_RETURN_ARGUMENT = ("aten::_unsafe_view", "aten::lift_fresh", "aten::reshape", "aten::contiguous", "aten::to")
+_MAY_RETURN_ARGUMENT = (
+    "aten::_unsafe_view",
+    "aten::lift_fresh",
+    "aten::reshape",
+    "aten::contiguous",
+    "aten::to",
+)
 
 
 def returned_inputs(gm: Any) -> list[frozenset[int]]:
@@ -99,7 +107,8 @@ def inputs_read_by_storage(gm: fx.GraphModule) -> frozenset[int]:
     return frozenset(
         position[origin[0]]
         for node in gm.graph.nodes
-        if node.op == "call_function" and _compat.is_operator(node.target)
+        if node.op == "call_function"
+        and _compat.is_operator(node.target)
         and node.target._schema.name in _BY_STORAGE
         for origin in origins.of[node.args[0]]
         if origin[0] in position

@@ -79,12 +79,12 @@ def tensor_in(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor
     """Return the tensor in a storage that has another's offset, sizes, strides, dtype and lazy bits."""
     bare = torch.empty(0, dtype=like.dtype, device=like.device)
     # Under no_grad as everything here: the tensors of a recording have no history.
-    bare.set_(storage, like.storage_offset(), like.size(), like.stride())  # type: ignore[call-overload]
+    bare.set_(storage, like.storage_offset(), like.size(), like.stride())
     return _compat.with_lazy_bits(bare, like=like)
 
 
 def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     """Return a storage as a tensor of bytes."""
     memory = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    memory.set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[call-overload]
+    memory.set_(storage, 0, (storage.nbytes(),), (1,))
     return memory

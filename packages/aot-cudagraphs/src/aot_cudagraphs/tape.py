@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from aot_core import source_line
 from torch import fx
+
+from aot_core import source_line
 
 __all__ = ["Progress", "Tape", "generators_of"]
 
