@@ -6,6 +6,8 @@ import re
 
 import pytest
 import torch
+import torch._prims.rng_prims
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aot_cudagraphs import refusal_of_call, refusal_of_node
@@ -132,3 +134,72 @@ def test_control_flow_by_value_is_refused():
     a = graph.placeholder("a")
     call = graph.call_function(torch.ops.higher_order.cond, (a, None, None, (a,)))
     assert refusal_of_node(call).code == "host-control-flow"
+
+
+def traced_on_cuda(function, *inputs):
+    """Trace with fake tensors on a device that need not exist; return the codes of refused nodes, by operator."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        fakes = [torch.empty(shape, device=device, dtype=dtype) for shape, device, dtype in inputs]
+        graph = make_fx(function)(*fakes).graph
+    codes = {}
+    for node in graph.nodes:
+        refusal = refusal_of_node(node)
+        if refusal is not None:
+            codes[str(node.target)] = refusal.code
+    return codes
+
+
+VECTOR = ((3,), "cuda", torch.float32)
+HOST_VECTOR = ((3,), "cpu", torch.float32)
+HOST_SCALAR = ((), "cpu", torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "expected"),
+    [
+        (lambda x: x * 2 + 1, [VECTOR], {}),
+        (lambda x, scale: x * scale, [VECTOR, HOST_SCALAR], {}),
+        (lambda x: x.to("cpu"), [VECTOR], {"aten._to_copy.default": "copy-to-host"}),
+        (
+            lambda host: aten._to_copy.default(host, device="cuda"),
+            [HOST_VECTOR],
+            {"aten._to_copy.default": "pageable-copy"},
+        ),
+        (lambda x, host: host.copy_(x), [VECTOR, HOST_VECTOR], {"aten.copy_.default": "pageable-copy"}),
+        (lambda x, scale: x * (scale + 1), [VECTOR, HOST_SCALAR], {"aten.add.Tensor": "host-work"}),
+        (lambda x: x + torch.rand((), device="cpu"), [VECTOR], {"aten.rand.default": "host-work"}),
+        (lambda x, scale: x.masked_fill(x > 0, scale), [VECTOR, HOST_SCALAR], {}),
+        (
+            lambda x: x.masked_fill(x > 0, x.sum()),
+            [VECTOR],
+            {"aten.masked_fill.Tensor": "value-read-on-host"},
+        ),
+    ],
+)
+def test_devices_are_told_apart_without_a_device(function, inputs, expected):
+    assert traced_on_cuda(function, *inputs) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("run_and_save_rng_state", "host-random-state"),
+        ("run_with_rng_state", "host-random-state"),
+        ("while_loop", "host-control-flow"),
+    ],
+)
+def test_higher_order_operators_that_need_the_host(name, code):
+    graph = torch.fx.Graph()
+    a = graph.placeholder("a")
+    call = graph.call_function(getattr(torch.ops.higher_order, name), (aten.rand.default, a))
+    assert refusal_of_node(call).code == code
+
+
+def test_a_random_operator_with_a_graphs_own_state_is_accepted():
+    graph = torch.fx.Graph()
+    state = graph.placeholder("state")
+    call = graph.call_function(
+        torch.ops.higher_order.graphsafe_run_with_rng_state, (aten.rand.default, [3]), {"rng_state": state}
+    )
+    assert refusal_of_node(call) is None
