@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from cudagraphs_models import WORKLOADS, Workload, scale
 
 HERE = Path(__file__).parent
@@ -97,7 +96,9 @@ def _read(state: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _run_apart(name: str, ways: Sequence[str], options: argparse.Namespace, left: float) -> dict[str, Any] | None:
+def _run_apart(
+    name: str, ways: Sequence[str], options: argparse.Namespace, left: float
+) -> dict[str, Any] | None:
     command = [sys.executable, str(HERE / "cudagraphs.py"), "--phase", "B", "--run", name]
     command += ["--ways", ",".join(ways), "--rounds", str(options.rounds)]
     command += ["--dry-run"] if options.dry_run else []
@@ -141,7 +142,9 @@ def _summary(rows: list[dict[str, Any]]) -> str:
     if not ours:
         return "nothing measured"
     mean = math.exp(statistics.fmean(map(math.log, ours.values())))
-    lines = [f"ours over eager: geometric mean {mean:.2f} (goal 3), least {min(ours.values()):.2f} (goal 0.98)"]
+    lines = [
+        f"ours over eager: geometric mean {mean:.2f} (goal 3), least {min(ours.values()):.2f} (goal 0.98)"
+    ]
     for skipped, goal in ((False, 1.0), (True, 2.0)):
         ratios = {name: ratio for name, ratio in against.items() if WORKLOADS[name].skipped is skipped}
         where = "skips" if skipped else "captures"

@@ -163,6 +163,9 @@ def with_lazy_bits(tensor: torch.Tensor, *, like: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+COPY_TO_DEVICE = torch.ops.aten._to_copy.default
+"""What ``tensor.to(device)`` is in a traced graph."""
+
 copy_all: Callable[..., None] = torch._foreach_copy_
 """Copies tensors into others of the same sizes, in as few kernels as the device can do it in."""
 

@@ -317,9 +317,7 @@ class _Cut:
     def _to_device(self, scalar: fx.Node) -> fx.Node:
         if scalar not in self._moved:
             value = self._values[scalar]
-            moved = self._outer.call_function(
-                torch.ops.aten._to_copy.default, (value,), {"device": self._device}
-            )
+            moved = self._outer.call_function(_compat.COPY_TO_DEVICE, (value,), {"device": self._device})
             moved.meta = {key: entry for key, entry in scalar.meta.items() if key != "val"}
             self._moved[scalar] = moved
         return self._moved[scalar]
