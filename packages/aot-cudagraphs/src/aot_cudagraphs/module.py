@@ -169,7 +169,6 @@ class CudaGraphModule:
         )
         self._by_storage = inputs_read_by_storage(gm)
         self._tape = Tape(gm)
-        self._generators = generators_of(gm)
         self._gm = gm
         self._eager = boxed_copy(gm)
         self._engine = engine if engine is not None else engine_for(options.capture)
@@ -359,17 +358,16 @@ class CudaGraphModule:
         return recorded
 
     def _capture(self, entry: Entry, lane: Lane, given: list[Any]) -> Recording | None:
-        progress = Progress()
+        progress, generators = Progress(), generators_of(self._gm, given)
         try:
             return self._engine.record(
-                lambda values: self._tape.run(values, progress), given, lane.pool, self._generators
+                lambda values: self._tape.run(values, progress), given, lane.pool, generators
             )
         except Exception as error:
             self._refuse(entry, error, progress)
             return None
 
     def _refuse(self, entry: Entry, error: Exception, progress: Progress) -> None:
-        entry.state = State.UNCAPTURED
         node = progress.node
         subject = self.name if node is None else node.name
         source = progress.source
@@ -383,6 +381,7 @@ class CudaGraphModule:
             raise CaptureFailedError(
                 f"{self.name} can't be captured: {subject}{where}: {detail}. Without strict it would run uncaptured."
             ) from error
+        entry.state = State.UNCAPTURED
         self.tell(code, "fallback", detail, subject=subject, source=source)
 
     def _over_budget(self) -> bool:

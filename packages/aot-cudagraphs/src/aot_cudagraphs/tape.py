@@ -6,6 +6,7 @@ so that a refusal can name the user's line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -95,11 +96,7 @@ def _attribute(module: Any, path: Any) -> Any:
     return module
 
 
-def generators_of(gm: fx.GraphModule) -> tuple[torch.Generator, ...]:
-    """Return the random number generators that a graph names, other than the default ones."""
-    found: dict[int, torch.Generator] = {}
-    for node in gm.graph.nodes:
-        for value in (*node.args, *node.kwargs.values()):
-            if isinstance(value, torch.Generator):
-                found[id(value)] = value
-    return tuple(found.values())
+def generators_of(gm: fx.GraphModule, args: Sequence[Any]) -> tuple[torch.Generator, ...]:
+    """Return the random number generators among a graph's attributes and inputs."""
+    attributes = (_attribute(gm, node.target) for node in gm.graph.nodes if node.op == "get_attr")
+    return tuple(value for value in (*attributes, *args) if isinstance(value, torch.Generator))
