@@ -505,6 +505,36 @@ def values_between_islands():
             assert len(list(run.lanes)) == 1
 
 
+def steps_take_other_paths():
+    """An island that reads nothing of the one before it, after recordings of several shapes of that one."""
+
+    def f(x, y, w):
+        a = (x @ w).relu()
+        m = torch.linalg.eigvals(w).real.sum()
+        b = (y * 2).exp() + m
+        n = torch.linalg.eigvals(w).real.sum()
+        c = (a.sin().exp().cos().tanh() * 2 - 1).exp() + n
+        return [b, c]
+
+    x, y, w = torch.randn(8, 8), torch.randn(8), torch.randn(8, 8)
+    run = apply_cuda_graphs(make_fx(f, tracing_mode="fake")(x, y, w), options=SIMULATED)
+    assert len(run.islands) == 3
+    for size in (8, 8, 200, 200, 8, 200, 1000, 8, 1000, 1000, 200, 8):
+        same(f, run, torch.randn(8, 8), torch.randn(size), w)
+
+
+def gradients_of_the_pool_from_two_backwards():
+    """The results of the first are held while the second runs."""
+    step, w = Step("pool"), torch.randn(4, 4)
+    for _ in range(5):
+        _, saved, expected = _begin(step, w)
+        tangents = torch.randn(()), torch.randn(())
+        got = [step.end.run([*saved, tangent]) for tangent in tangents]
+        for one, tangent in zip(got, tangents, strict=True):
+            assert_identical(one, step.backward(*expected, tangent))
+        del saved, got, one
+
+
 def threads_do_not_meet():
     def f(x, w):
         return [torch.relu(x @ w), x.sum()]
@@ -560,5 +590,7 @@ SCENARIOS = [
     backwards_of_several_kinds,
     memory_that_is_read_later,
     values_between_islands,
+    steps_take_other_paths,
+    gradients_of_the_pool_from_two_backwards,
     threads_do_not_meet,
 ]

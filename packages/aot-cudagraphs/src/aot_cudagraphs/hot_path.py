@@ -5,7 +5,7 @@ with two outputs, one of which is a view of the parameter::
 
     def run(args):
         if len(args) != 3: raise_count(args)
-        if not guard(*take_tensors(args)) or args[2].__class__ is not TYPE2 or args[2] != NUMBER2
+        if lane.path != PATH or not guard(*take_tensors(args)) or args[2].__class__ is not TYPE2 or args[2] != NUMBER2
             or addresses(take_in_place(args)) != ADDRESSES: return None
         TARGETS.copy_(args[1])
         replay()
@@ -28,6 +28,7 @@ import torch
 
 from aot_cudagraphs import _compat
 from aot_cudagraphs.inputs import InputPlan
+from aot_cudagraphs.lanes import Lane
 from aot_cudagraphs.outputs import (
     Argument,
     ArgumentView,
@@ -53,7 +54,8 @@ def generate(
     count: int,
     replay: Callable[[], None],
     raise_count: Callable[[Sequence[Any]], None],
-    live: dict[int, Any],
+    lane: Lane,
+    number: int,
     guard: Callable[..., bool] | None,
     compare_numbers: bool,
     watch_overlaps: bool,
@@ -67,7 +69,8 @@ def generate(
         count: How many inputs there are.
         replay: Replays the recording.
         raise_count: Called when the number of inputs is another; raises.
-        live: Where the lane notes what is handed out.
+        lane: Where it was recorded, after the recordings that are on the lane's path now.
+        number: The recording's own.
         guard: Tells whether tensors have the dtypes, sizes, strides, … of the recording's; None leaves it out, where
             they are known to.
         compare_numbers: Look in each call whether what is no tensor is what it was.
@@ -79,7 +82,8 @@ def generate(
         inputs like these.
     """
     writer = _Writer(inputs, outputs, count)
-    writer.constants.update(replay=replay, raise_count=raise_count, guard=guard, live=live)
+    writer.constants.update(replay=replay, raise_count=raise_count, guard=guard, lane=lane)
+    writer.constants.update(PATH=lane.path, NEXT_PATH=(*lane.path, number))
     writer.check(guarded=guard is not None, compare_numbers=compare_numbers, watch_overlaps=watch_overlaps)
     writer.copy_in()
     writer.line("replay()")
@@ -108,7 +112,7 @@ class _Writer:
     def check(self, *, guarded: bool, compare_numbers: bool, watch_overlaps: bool) -> None:
         """Compare the inputs with those of the recording."""
         self.line(f"if len(args) != {self._count}: raise_count(args)")
-        tests = []
+        tests = ["lane.path != PATH"]
         tensors = [i for i in range(self._count) if i not in self._inputs.numbers]
         if guarded and tensors:
             tests.append(f"not guard(*{self._take('tensors', tensors)})")
@@ -123,8 +127,7 @@ class _Writer:
             tests.append(f"args[{i}].untyped_storage().nbytes() != {nbytes}")
         if watch_overlaps and tensors:
             tests.append(self._compare_overlaps(tensors))
-        if tests:
-            self.line(f"if {' or '.join(tests)}: return None")
+        self.line(f"if {' or '.join(tests)}: return None")
 
     def _take(self, name: str, positions: list[int]) -> str:
         """Return an expression for several inputs, taken from the list by one call of C code."""
@@ -224,7 +227,8 @@ class _Writer:
             self.line(f"{_tuple(f'o{member}' for member in members)} = clone{i}()")
         if self._outputs.blocks:
             self.constants["BLOCKS"] = {block.address: block for block in self._outputs.blocks}
-            self.line("live.update(BLOCKS)")
+            self.line("lane.live.update(BLOCKS)")
+            self.line("lane.path = NEXT_PATH")
         self.line("args.clear()")
         self.line(f"return [{', '.join(results)}]")
 

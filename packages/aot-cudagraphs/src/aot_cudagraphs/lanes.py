@@ -34,7 +34,15 @@ MAX_LANES = 8
 
 
 class Producer(Protocol):
-    """The recording that writes a block."""
+    """A recording, which writes blocks.
+
+    Attributes:
+        number: Its own.
+        path: Those that its step has replayed before it.
+    """
+
+    number: int
+    path: tuple[int, ...]
 
     @property
     def bytes(self) -> int:
@@ -93,6 +101,8 @@ class Lane:
     Attributes:
         pool: Where its recordings' tensors lie.
         live: The blocks that have been handed out since the lane was last found free, by address.
+        path: The recordings that have handed them out, by number, in order. A recording writes what was free when it
+            was made, so it is replayed after the same recordings only.
         busy: A call is running in it.
         recorded: All that was recorded in it.
     """
@@ -100,6 +110,7 @@ class Lane:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.live: dict[int, Block] = {}
+        self.path: tuple[int, ...] = ()
         self.busy = False
         self.recorded: list[Producer] = []
         # Steps of one lane may be called for on several streams; what shares memory has to wait for each other.
@@ -110,11 +121,18 @@ class Lane:
         if self.busy or any(block.alive for block in self.live.values()):
             return False
         self.live.clear()
+        self.path = ()
         return True
 
     def block_of(self, tensor: torch.Tensor) -> Block | None:
         """Return the live block that a tensor lies in, or None if it lies elsewhere."""
         return self.live.get(tensor.untyped_storage().data_ptr()) if self.live else None
+
+    def drop(self, recorded: Producer) -> None:
+        """Release a recording, and those that could be replayed after it only."""
+        for other in [other for other in self.recorded if other is recorded or recorded.number in other.path]:
+            self.recorded.remove(other)
+            other.release()
 
     def unowned(self) -> list[Block]:
         """Return the blocks that are alive in memory that the pool could give to a new recording."""

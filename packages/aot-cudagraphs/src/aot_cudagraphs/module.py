@@ -18,6 +18,7 @@ trace but a `Decision`.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -55,6 +56,8 @@ __all__ = ["CudaGraphModule", "Recorded", "boxed_copy", "plain_structure"]
 
 log = logging.getLogger(__name__)
 
+_numbers = itertools.count()
+
 
 class Recorded:
     """One recording of an island in a lane, ready to be replayed.
@@ -63,6 +66,8 @@ class Recorded:
         run: Serves a call that may be one for this recording.
         run_matching: Serves a call that is known to have its key.
         inputs: How it reads its inputs.
+        number: Its own.
+        path: The recordings that its step has replayed before it.
         outdated: It is to be recorded anew before it is replayed.
     """
 
@@ -71,6 +76,8 @@ class Recorded:
         self.lane = lane
         self.disposes = disposes
         self.outdated = False
+        self.number = next(_numbers)
+        self.path = lane.path
         self.run: Run
         self.run_matching: Run
         self.inputs: InputPlan
@@ -246,7 +253,7 @@ class CudaGraphModule:
         warming_up = False
         with self._lanes.lock:
             looks, addresses = key_of(args, lane, self._mutated, self._by_storage)
-            entry = self._cache.entry(looks, (addresses, disposes))
+            entry = self._cache.entry(looks, (addresses, lane.path, disposes))
             recorded = self._usable(entry, lane, args)
             if recorded is None and entry.state is not State.UNCAPTURED:
                 entry.known.note(args)
@@ -271,7 +278,7 @@ class CudaGraphModule:
         if recorded.outdated or moved:
             entry.known.note_moved(moved, args)
             entry.lost.add(lane)
-            self._drop(recorded)
+            recorded.lane.drop(recorded)
             return None
         self._make_recent(recorded, args)
         return recorded
@@ -333,7 +340,8 @@ class CudaGraphModule:
                 count=self._count,
                 replay=recording.replay,
                 raise_count=functools.partial(raise_count, self.name, self._count),
-                live=lane.live,
+                lane=lane,
+                number=recorded.number,
                 name=self.name,
             )
             recorded.run_matching = generated(guard=None, compare_numbers=False, watch_overlaps=False)
@@ -345,7 +353,7 @@ class CudaGraphModule:
         entry.recorded[lane] = recorded
         lane.recorded.append(recorded)
         if self._over_budget():
-            self._drop(recorded)
+            recorded.lane.drop(recorded)
             entry.state = State.UNCAPTURED
             self.tell(
                 "memory-budget",
@@ -392,16 +400,13 @@ class CudaGraphModule:
     def _evict(self, lane: Lane) -> None:
         for recorded in self._cache.to_evict():
             # Another thread may be in a lane other than this.
-            if recorded.lane is lane or not recorded.lane.busy:
+            present = recorded in recorded.lane.recorded
+            if present and (recorded.lane is lane or not recorded.lane.busy):
                 self._cache.evictions += 1
-                self._drop(recorded)
+                recorded.lane.drop(recorded)
                 self.tell(
                     "max-graphs", "evict", f"more than max_graphs={self.settings.max_graphs} recordings"
                 )
-
-    def _drop(self, recorded: Recorded) -> None:
-        recorded.lane.recorded.remove(recorded)
-        recorded.release()
 
     def _make_recent(self, recorded: Recorded, args: Sequence[Any]) -> None:
         self._recent[(recorded.lane, recorded.disposes)] = recorded
