@@ -4,9 +4,9 @@
     python benchmarks/gpu/cudagraphs.py --phase B --dry-run     # small, simulated, on the CPU: does all of it run?
 
 Each model is run by all ways in turn, for several rounds, in a process of its own. Every way has a copy of the model;
-at the start of a round all copies have the same weights, and all draw from the same seed. What they compute is compared in
-each round: with ``aot_eager`` bit for bit for ours, and with eager within rounding for the others. Printed is eager's
-time over each way's, per round: median and quartiles. A ratio of 2 is twice as fast as eager.
+at the start of a round all copies have the same weights, and all draw from the same seed. What they compute is compared
+in each round: with ``aot_eager`` bit for bit for ours, and with eager within rounding for the others. Printed is
+eager's time over each way's, per round: median and quartiles. A ratio of 2 is twice as fast as eager.
 
 Inductor compiles for long. Its two ways run last, if time is left; another call with the same ``--state`` goes on.
 """
