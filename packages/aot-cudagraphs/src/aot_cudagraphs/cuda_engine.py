@@ -15,8 +15,7 @@ from aot_cudagraphs.refusals import Refusal
 
 __all__ = ["CudaEngine", "CudaPool", "CudaRecording"]
 
-# One capture at a time in a process: allocations of all threads on the device go to the pool of a capture under way
-# that they can't be told from.
+# One capture at a time: all are made on one side stream of their device.
 _capture = threading.Lock()
 
 
@@ -150,6 +149,8 @@ class CudaEngine:
             if generator.device.type == "cuda":
                 graph.register_generator_state(generator)
         side = self._side_stream(pool.device)
+        outputs: list[Any] = []
+        failure: Exception | None = None
         with _capture, torch.cuda.device(pool.device):
             side.wait_stream(torch.cuda.current_stream())
             try:
@@ -157,21 +158,19 @@ class CudaEngine:
                 with torch.cuda.graph(
                     graph, pool=pool.handle, stream=side, capture_error_mode="thread_local"
                 ):
-                    outputs = _compat.pytree.tree_leaves(function(inputs))
+                    try:
+                        outputs = _compat.pytree.tree_leaves(function(inputs))
+                    except Exception as error:
+                        # The capture is ended before anything else is done. Ending it may fail in turn, and says less.
+                        failure = error
             except Exception as error:
-                # The capture has ended, in one way or the other; what it took from the pool goes back.
-                graph.reset()
-                if isinstance(error, CaptureRefusedError) or not _is_capture_failure(error):
-                    raise
-                raise CaptureRefusedError(
-                    Refusal(
-                        "The function",
-                        "refused-by-cuda",
-                        f"CUDA says: {str(error).splitlines()[0]}",
-                        "Run it under CUDA_LAUNCH_BLOCKING=1 to see where.",
-                    )
-                ) from error
+                failure = failure or error
             torch.cuda.current_stream().wait_stream(side)
+        if failure is not None:
+            # What it took from the pool goes back.
+            outputs.clear()
+            graph.reset()
+            raise _as_refusal(failure)
         return CudaRecording(graph, outputs)
 
     def unowned(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -194,6 +193,17 @@ def _tensors_on(device: torch.device, values: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.device == device]
 
 
-def _is_capture_failure(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and ("captur" in text or "cudaerrorstream" in text)
+def _as_refusal(failure: Exception) -> Exception:
+    """Return CUDA's error for what can't be captured as this package's; anything else as it is."""
+    text = str(failure)
+    if isinstance(failure, CaptureRefusedError) or "captur" not in text.lower():
+        return failure
+    refusal = Refusal(
+        "The function",
+        "refused-by-cuda",
+        f"CUDA says {text.splitlines()[0]!r}",
+        "Leave what waits for the device outside.",
+    )
+    refused = CaptureRefusedError(refusal)
+    refused.__cause__ = failure
+    return refused
