@@ -105,7 +105,7 @@ def _compiled(gm: fx.GraphModule) -> tuple[Callable[[list[torch.Tensor]], object
         lanes_for(engine, part.device),
         engine=engine,
         overlaps=False,
-        looks_known=True,
+        looks_known=range(len(part.gm.graph.find_nodes(op="placeholder"))),
     )
     return captured.run, captured.islands[0]
 

@@ -94,7 +94,7 @@ def _compile(gm: fx.GraphModule, destinations: Sequence[Destination], *, continu
         continues=continues,
         # The wrapper around AOTAutograd sees to that.
         overlaps=False,
-        looks_known=_has_fixed_sizes(gm),
+        looks_known=_known_looks(gm),
         decide=compilation.decide,
         engine=engine,
         name=f"{compilation.stage} of {compilation.graph}",
@@ -102,13 +102,24 @@ def _compile(gm: fx.GraphModule, destinations: Sequence[Destination], *, continu
     return boxed(_runner(captured))
 
 
-def _has_fixed_sizes(gm: fx.GraphModule) -> bool:
-    """Tell whether Dynamo's guards fix the sizes and strides of all inputs."""
-    values = (node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder")
-    return all(
-        isinstance(value, torch.Tensor) and all(type(n) is int for n in (*value.size(), *value.stride()))
-        for value in values
-    )
+def _known_looks(gm: fx.GraphModule) -> set[int]:
+    """Return the positions of the inputs whose sizes and strides are fixed: by Dynamo's guards, or by the forward's.
+
+    Of a tangent nobody has looked at the strides.
+    """
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    return {
+        i
+        for i, node in enumerate(placeholders)
+        if _is_fixed(node.meta.get("val")) and not node.name.startswith("tangents")
+    }
+
+
+def _is_fixed(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return False
+    lengths: list[Any] = [*value.size(), *value.stride()]
+    return all(type(length) is int for length in lengths)
 
 
 def _runner(captured: CapturedGraph) -> Callable[[list[Any]], Any]:

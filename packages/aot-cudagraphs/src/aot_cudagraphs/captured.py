@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import operator
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -57,7 +57,8 @@ class CapturedGraph:
         destinations: Where each output goes: ``"caller"``, or ``"passed"`` to the backward.
         continues: It is the backward of a forward with the same lanes, and may write to what that saved for it.
         overlaps: Whether inputs may share memory with one that the graph writes.
-        looks_known: The tensors of all calls have the dtypes, sizes and strides that the graph was traced with.
+        looks_known: Positions of the inputs that have the dtype, sizes and strides in all calls that the graph was
+            traced with.
         decide: Called with each `Decision`.
         engine: Who captures.
         name: What to call it.
@@ -79,7 +80,7 @@ class CapturedGraph:
         destinations: Sequence[Destination] | None = None,
         continues: bool = False,
         overlaps: bool = True,
-        looks_known: bool = False,
+        looks_known: Collection[int] = (),
         decide: Callable[[Decision], None] | None = None,
         engine: Engine,
         name: str = "graph",

@@ -57,6 +57,7 @@ def generate(
     lane: Lane,
     number: int,
     guard: Callable[..., bool] | None,
+    guarded: Sequence[int],
     compare_numbers: bool,
     watch_overlaps: bool,
     name: str,
@@ -71,8 +72,8 @@ def generate(
         raise_count: Called when the number of inputs is another; raises.
         lane: Where it was recorded, after the recordings that are on the lane's path now.
         number: The recording's own.
-        guard: Tells whether tensors have the dtypes, sizes, strides, … of the recording's; None leaves it out, where
-            they are known to.
+        guard: Tells whether tensors have the dtypes, sizes, strides, … of the recording's; None if all are known to.
+        guarded: Positions of the tensors that it takes.
         compare_numbers: Look in each call whether what is no tensor is what it was.
         watch_overlaps: Look in each call how the inputs overlap, for callers who don't promise that none do.
         name: For tracebacks.
@@ -84,7 +85,7 @@ def generate(
     writer = _Writer(inputs, outputs, count)
     writer.constants.update(replay=replay, raise_count=raise_count, guard=guard, lane=lane)
     writer.constants.update(PATH=lane.path, NEXT_PATH=(*lane.path, number))
-    writer.check(guarded=guard is not None, compare_numbers=compare_numbers, watch_overlaps=watch_overlaps)
+    writer.check(guarded, compare_numbers=compare_numbers, watch_overlaps=watch_overlaps)
     writer.copy_in()
     writer.line("replay()")
     writer.write_back()
@@ -109,13 +110,13 @@ class _Writer:
     def line(self, text: str) -> None:
         self._lines.append(f"    {text}")
 
-    def check(self, *, guarded: bool, compare_numbers: bool, watch_overlaps: bool) -> None:
+    def check(self, guarded: Sequence[int], *, compare_numbers: bool, watch_overlaps: bool) -> None:
         """Compare the inputs with those of the recording."""
         self.line(f"if len(args) != {self._count}: raise_count(args)")
         tests = ["lane.path != PATH"]
         tensors = [i for i in range(self._count) if i not in self._inputs.numbers]
-        if guarded and tensors:
-            tests.append(f"not guard(*{self._take('tensors', tensors)})")
+        if guarded:
+            tests.append(f"not guard(*{self._take('guarded', [*guarded])})")
         if compare_numbers:
             for i, value in self._inputs.numbers.items():
                 tests.append(self._compare(i, value))

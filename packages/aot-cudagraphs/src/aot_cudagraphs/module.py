@@ -133,7 +133,8 @@ class CudaGraphModule:
         destinations: Where each output goes; by default to the caller.
         disposable: Positions of inputs that nobody reads after this.
         overlaps: Whether a call's inputs may share memory with one that is written. Looked at in each call.
-        looks_known: The tensors of all calls have the same dtypes, sizes and strides, which the caller has checked.
+        looks_known: Positions of the tensors that have the same dtype, sizes and strides in all calls, as the caller
+            has checked.
         decide: Called with each `Decision`. They are logged in any case.
         name: What to call it.
 
@@ -153,7 +154,7 @@ class CudaGraphModule:
         destinations: Sequence[Destination] | None = None,
         disposable: Collection[int] = (),
         overlaps: bool = True,
-        looks_known: bool = False,
+        looks_known: Collection[int] = (),
         decide: Callable[[Decision], None] | None = None,
         name: str = "cuda_graph_module",
     ) -> None:
@@ -183,7 +184,7 @@ class CudaGraphModule:
         self._lanes = lanes
         self._disposable = frozenset(disposable)
         self._overlaps = overlaps and bool(self._mutated)
-        self._looks_known = looks_known
+        self._looks_known = frozenset(looks_known)
         self._decide = decide
         self._cache = RecordingCache(options.max_graphs)
         self._recent: dict[tuple[Lane, bool], Recorded] = {}
@@ -344,10 +345,16 @@ class CudaGraphModule:
                 number=recorded.number,
                 name=self.name,
             )
-            recorded.run_matching = generated(guard=None, compare_numbers=False, watch_overlaps=False)
-            tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-            guard = None if self._looks_known else _guard(tensors)
-            recorded.run = generated(guard=guard, compare_numbers=True, watch_overlaps=self._overlaps)
+            recorded.run_matching = generated(
+                guard=None, guarded=(), compare_numbers=False, watch_overlaps=False
+            )
+            # What lies in the lane looks as it did when it was recorded.
+            known = self._looks_known | in_lane
+            guarded = [i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and i not in known]
+            guard = _guard([args[i] for i in guarded])
+            recorded.run = generated(
+                guard=guard, guarded=guarded, compare_numbers=True, watch_overlaps=self._overlaps
+            )
         for block in outputs.blocks:
             block.settle()
         entry.recorded[lane] = recorded
