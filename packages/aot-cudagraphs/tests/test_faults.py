@@ -286,7 +286,7 @@ def values_between_islands_are_handed_out(patch):
     patch.setattr(captured.CapturedGraph, "_hand_out", lambda self, lane, leaves: leaves)
 
 
-@fault(scenarios.steps_take_other_paths, scenarios.gradients_of_the_pool_from_two_backwards)
+@fault(scenarios.gradients_of_the_pool_from_two_backwards)
 def paths_are_not_compared(patch):
     patch.setattr(lanes.Lane, "path", property(lambda self: (), lambda self, path: None), raising=False)
 

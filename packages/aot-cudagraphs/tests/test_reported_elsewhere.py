@@ -160,7 +160,7 @@ def test_pytorch_124506_nothing_is_skipped_silently():
         compiled(f)(torch.randn(3, 3))
     (split,) = [d for report in reports for d in report.decisions if d.action == "split"]
     assert split.code == "host-algorithm" and "linalg_eig" in split.detail
-    assert split.source is not None and split.source.startswith("test_public_reports.py:")
+    assert split.source is not None and split.source.startswith("test_reported_elsewhere.py:")
 
 
 def test_pytorch_123177_threads():
