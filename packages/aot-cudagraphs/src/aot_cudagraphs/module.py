@@ -202,13 +202,13 @@ class CudaGraphModule:
         """
         lanes = self._own_lanes(args)
         if lanes is None:
-            return self._restored(self._run_uncaptured(list(args)))
+            return self._restored(self.run_uncaptured(list(args)))
         lane = lanes.enter()
         if lane is None:
             self.tell(
                 "in-flight", "skip", "outputs of too many calls are alive at once; this one runs uncaptured"
             )
-            return self._restored(self._run_uncaptured(list(args)))
+            return self._restored(self.run_uncaptured(list(args)))
         try:
             return self._restored(self.run_in(lane, list(args)))
         finally:
@@ -233,10 +233,7 @@ class CudaGraphModule:
         return self._find_and_run(lane, args, disposes)
 
     def run_uncaptured(self, args: list[Any]) -> list[Any]:
-        """Run the graph as it is."""
-        return self._run_uncaptured(args)
-
-    def _run_uncaptured(self, args: list[Any]) -> list[Any]:
+        """Run the graph as it is, and return the leaves of its output."""
         self._check(args)
         return self._leaves(self._eager(args))
 
@@ -281,7 +278,7 @@ class CudaGraphModule:
             entry.lost.add(lane)
             recorded.lane.drop(recorded)
             return None
-        self._make_recent(recorded, args)
+        self._recent[(lane, recorded.disposes)] = recorded
         return recorded
 
     def _check(self, args: Sequence[Any]) -> None:
@@ -414,9 +411,6 @@ class CudaGraphModule:
                 self.tell(
                     "max-graphs", "evict", f"more than max_graphs={self.settings.max_graphs} recordings"
                 )
-
-    def _make_recent(self, recorded: Recorded, args: Sequence[Any]) -> None:
-        self._recent[(recorded.lane, recorded.disposes)] = recorded
 
     def forget_recent(self, recorded: Recorded) -> None:
         """Look a recording up by its key before it is replayed next."""
