@@ -85,7 +85,7 @@ def test_twelve_steps_are_eagers(name, outputs):
     assert aot_cudagraphs.held_bytes() == 0
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 2, 5])
+@pytest.mark.parametrize("warmup", [0, 2, *(pytest.param(n, marks=pytest.mark.sweep) for n in (1, 5))])
 def test_the_number_of_warm_up_calls_changes_nothing(warmup):
     model, batches, loss_of, *_ = made("gpt-dropout")
     reference = twin(model)
