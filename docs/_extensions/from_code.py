@@ -2,6 +2,7 @@
 
 ``backend-table``          every declared backend: summary, tags, options with their defaults
 ``conformance-checks``     every check of the conformance kit, by theme
+``refusal-table``          what a CUDA graph can't hold, and why
 ``command-help COMMAND``   what ``COMMAND --help`` prints, for a command named in `PARSERS`
 """
 
@@ -65,6 +66,18 @@ class ConformanceChecks(Generated):
             yield ""
 
 
+class RefusalTable(Generated):
+    def lines(self) -> Iterator[str]:
+        yield from ("| code | the operation … | operators | remedy |", "|---|---|---|---|")
+        for rule in importlib.import_module("aot_cudagraphs.refusal_table").RULES:
+            if rule.ops:
+                ops = ", ".join(f"`{op}`" for op in sorted(rule.ops))
+            else:
+                ops = "any" if rule.when else "not an operator"
+            some = "; some calls" if rule.ops and rule.when else ""
+            yield f"| `{rule.code}` | {rule.reason} | {ops}{some} | {rule.remedy} |"
+
+
 PARSERS: dict[str, tuple[str, list[str]]] = {
     "aot": ("aot_registry.cli", []),
     "aot list": ("aot_registry.cli", ["list"]),
@@ -108,5 +121,6 @@ def plain_help() -> Iterator[None]:
 def setup(app: Any) -> dict[str, bool]:
     app.add_directive("backend-table", BackendTable)
     app.add_directive("conformance-checks", ConformanceChecks)
+    app.add_directive("refusal-table", RefusalTable)
     app.add_directive("command-help", CommandHelp)
     return {"parallel_read_safe": True}

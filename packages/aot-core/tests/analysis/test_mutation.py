@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import aot_core
-from aot_core.analysis import find_input_mutations
+from aot_core.analysis import find_input_mutations, find_written_tensors
 
 aten = torch.ops.aten
 
@@ -215,3 +215,77 @@ def test_what_has_no_schema_is_refused_by_name(op, target, arguments):
     graph.output(node)
     with pytest.raises(aot_core.UnanalysedOperationError, match="suspect"):
         find_input_mutations(graph)
+
+
+def call_of(target, *names, **constants):
+    """Return a graph with one call of an operator, whose arguments of these names are placeholders."""
+    graph = fx.Graph()
+    nodes = {name: graph.placeholder(name) for name in names}
+    arguments = []
+    for argument in target._schema.arguments:
+        if argument.name in nodes:
+            arguments.append(nodes[argument.name])
+        elif argument.name in constants:
+            arguments.append(constants[argument.name])
+        else:
+            arguments.append(argument.default_value)
+    graph.output(graph.call_function(target, tuple(arguments)))
+    return graph
+
+
+STATISTICS = ("running_mean", "running_var")
+ATEN_NORM = {"momentum": 0.1, "eps": 1e-5}
+LIBRARY_NORM = {"exponential_average_factor": 0.1, "epsilon": 1e-5}
+NORMS = [
+    (aten.native_batch_norm.default, {**ATEN_NORM, "training": True}, STATISTICS),
+    (aten.native_batch_norm.default, {**ATEN_NORM, "training": False}, ()),
+    (aten.cudnn_batch_norm.default, {**LIBRARY_NORM, "training": True}, STATISTICS),
+    (aten.cudnn_batch_norm.default, {**LIBRARY_NORM, "training": False}, ()),
+    (aten.miopen_batch_norm.default, {**LIBRARY_NORM, "training": True}, STATISTICS),
+    (aten.batch_norm_update_stats.default, {"momentum": 0.1}, STATISTICS),
+    (aten._native_batch_norm_legit.default, {**ATEN_NORM, "training": True}, STATISTICS),
+]
+
+
+@pytest.mark.parametrize(("target", "constants", "expected"), NORMS)
+def test_running_statistics_of_every_batch_norm(target, constants, expected):
+    # Those of CUDA's libraries can't run here; what they write is in their documentation: the running statistics.
+    graph = call_of(target, "input", "weight", "bias", *STATISTICS, **constants)
+    assert tuple(record.input.name for record in find_input_mutations(graph)) == expected
+
+
+def tensors_written(op, args, kwargs):
+    """Run an operator and return which of its tensors have other values afterwards."""
+    leaves = [
+        leaf for leaf in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
+    ]
+    before = [leaf.clone() for leaf in leaves]
+    op(*args, **kwargs)
+    return [leaf for leaf, old in zip(leaves, before, strict=True) if not torch.equal(leaf, old)]
+
+
+def calls():
+    x, y = torch.randn(4, 3), torch.rand(2, 3)
+    norm = (x, None, None, y[0], y[1], True, 0.1, 1e-5)
+    return {
+        "in place": (aten.add_.Tensor, (x, 1), {}),
+        "result argument": (aten.add.out, (x, x), {"out": torch.zeros(4, 3)}),
+        "lists": (aten._foreach_mul_.Scalar, ([x, y], 2.0), {}),
+        "two results": (
+            aten.sort.values,
+            (x,),
+            {"values": torch.ones(4, 3), "indices": torch.ones(4, 3).long() * 9},
+        ),
+        "hidden": (aten.native_batch_norm.default, norm, {}),
+        "hidden, off": (aten.native_batch_norm.default, (*norm[:5], False, 0.1, 1e-5), {}),
+        "hidden, unknown to torch": (aten.batch_norm_update_stats.default, (x, y[0], y[1], 0.1), {}),
+        "none": (aten.sin.default, (x,), {}),
+    }
+
+
+@pytest.mark.parametrize("name", calls())
+def test_written_tensors_are_those_that_change(name):
+    op, args, kwargs = calls()[name]
+    predicted = find_written_tensors(op, args, kwargs)
+    changed = tensors_written(op, args, kwargs)
+    assert [id(tensor) for tensor in predicted] == [id(tensor) for tensor in changed]

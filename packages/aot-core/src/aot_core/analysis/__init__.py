@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aot_core.analysis.installation import uninstall as uninstall
     from aot_core.analysis.mutation import InputMutation as InputMutation
     from aot_core.analysis.mutation import find_input_mutations as find_input_mutations
+    from aot_core.analysis.mutation import find_written_tensors as find_written_tensors
     from aot_core.analysis.overlap import compute_overlapping_inputs as compute_overlapping_inputs
     from aot_core.analysis.signature import create_graph_signature as create_graph_signature
     from aot_core.analysis.synthetic_base import (
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "duplicates": ("remove_dupe_metadata",),
     "installation": ("Installation", "install", "is_installed", "uninstall"),
-    "mutation": ("InputMutation", "find_input_mutations"),
+    "mutation": ("InputMutation", "find_input_mutations", "find_written_tensors"),
     "overlap": ("compute_overlapping_inputs",),
     "signature": ("create_graph_signature",),
     "synthetic_base": ("create_synthetic_base_metadata",),

@@ -29,7 +29,7 @@ from aot_core.analysis import subgraphs
 from aot_core.errors import UnanalysedOperationError
 from aot_core.source import source_line
 
-__all__ = ["InputMutation", "find_input_mutations"]
+__all__ = ["InputMutation", "find_input_mutations", "find_written_tensors"]
 
 Kind = Literal["data", "metadata", "storage", "possible"]
 
@@ -91,6 +91,24 @@ def find_input_mutations(graph: fx.Graph | fx.GraphModule) -> tuple[InputMutatio
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     reader.read(graph, [_of_input(node) for node in inputs])
     return tuple(reader.found)
+
+
+def find_written_tensors(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that one call of an operator writes, elements of lists included.
+
+    The counterpart of `find_input_mutations` for an operation that is about to run. Knows writes that schemas hide.
+
+    Args:
+        op: An operator with its overload, ``torch.ops.aten.native_batch_norm.default``.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+    """
+    values = {
+        argument.name: value for argument, value in zip(op._schema.arguments, args, strict=False)
+    } | kwargs
+    names = _written_names(op, values)
+    leaves = _compat.pytree.tree_leaves([value for name, value in values.items() if name in names])
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +181,13 @@ _MAY_RETURN_ARGUMENT = {
     "aten::flatten",
 }
 
+
+def _written_names(op: Any, values: dict[str, Any]) -> set[str]:
+    """Return the names of the arguments that a call with these values writes."""
+    flags = {name: value for name, value in values.items() if isinstance(value, bool)}
+    return _compat.written_argument_names(op, flags) | set(_HIDDEN_WRITES.get(op._schema.name, ()))
+
+
 _SET_STORAGE = {"aten::set_", "aten::set_data"}
 
 _NUMBER_FUNCTIONS = {
@@ -227,8 +252,7 @@ class _Reader:
             argument.name: value for argument, value in zip(schema.arguments, args, strict=False)
         } | kwargs
         origins = {name: self._origin_of(value) for name, value in values.items()}
-        flags = {name: value for name, value in values.items() if isinstance(value, bool)}
-        written = _compat.written_argument_names(op, flags) | set(_HIDDEN_WRITES.get(schema.name, ()))
+        written = _written_names(op, values)
         for name in (argument.name for argument in schema.arguments if argument.name in written):
             if name in origins:
                 self._note_write(node, op, name, origins[name])
