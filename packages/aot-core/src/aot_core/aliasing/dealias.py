@@ -23,7 +23,7 @@ from torch import fx
 from aot_core import _compat
 from aot_core.aliasing.effects import Effects, fake_like, find_effects, geometry_of, has_memory
 from aot_core.aliasing.merge import merge_aliases
-from aot_core.aliasing.refusals import needs_a_look, refuse_unsupported
+from aot_core.aliasing.refusals import needs_a_look, refuse_opaque_views, refuse_unsupported
 from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature, storage_address
 from aot_core.aliasing.single_views import split_returned_views
 from aot_core.compilation import Compilation
@@ -65,7 +65,7 @@ def compile_without_aliases(
     """
     gm = split_returned_views(gm)
     watched = [i for i, x in enumerate(example_inputs) if has_memory(x)]
-    variants = _Variants(gm, watched, compile_graph, compilation)
+    variants = _Variants(gm, example_inputs, watched, compile_graph, compilation)
     unrecorded: list[int] = []
     if needs_a_look(gm, example_inputs):
         effects = variants.effects(example_inputs)
@@ -120,7 +120,12 @@ class _Variants:
     """
 
     def __init__(
-        self, gm: fx.GraphModule, watched: list[int], compile_graph: CompileGraph, compilation: Compilation
+        self,
+        gm: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        watched: list[int],
+        compile_graph: CompileGraph,
+        compilation: Compilation,
     ) -> None:
         self.plain: Callable[..., Any] | None = None
         self.changed: frozenset[int] | None = None
@@ -129,6 +134,8 @@ class _Variants:
         self._watched = watched
         self._compile_graph = compile_graph
         self._compilation = compilation
+        # Their storages have no address to compare quickly.
+        self._opaque = any(_compat.is_opaque(example_inputs[i]) for i in watched)
         self._merged: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
 
     def effects(self, inputs: Sequence[Any]) -> Effects:
@@ -139,6 +146,8 @@ class _Variants:
 
     def as_function(self) -> Callable[..., Any]:
         """Return what to call."""
+        if self._opaque:
+            return lambda *inputs: self._for(inputs)(*inputs)
         watched, count = self._watched, len(self._watched)
         take = operator.itemgetter(*watched) if count > 1 else lambda inputs: (inputs[watched[0]],)
         assert self.changed is not None
@@ -151,12 +160,17 @@ class _Variants:
                 addresses = set(map(_ADDRESS, map(_STORAGE, take(inputs))))
                 if len(addresses) == count and not any(is_view_of_leaf(inputs[i]) for i in changed):
                     return plain(*inputs)
-            signature = read_signature(inputs, watched, changed)
-            if not signature and plain is not None:
-                return plain(*inputs)
-            return self._find(signature, inputs)(*inputs)
+            return self._for(inputs)(*inputs)
 
         return call
+
+    def _for(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Return the variant for the inputs of a call."""
+        assert self.changed is not None
+        signature = read_signature(inputs, self._watched, self.changed)
+        if not signature and self.plain is not None:
+            return self.plain
+        return self._find(signature, inputs)
 
     def add(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a variant for inputs like these and keep it."""
@@ -197,6 +211,7 @@ class _Variants:
         if not signature:
             return self._compile_apart(self._gm, inputs)
         subject = self._compilation.subject
+        refuse_opaque_views(self._gm, inputs, signature, subject=subject)
         merged = merge_aliases(self._gm, signature, self.effects(inputs), subject=subject)
         compiled = self._compile_apart(merged.gm, merged.inputs(inputs))
         placeholders = [node.name for node in self._gm.graph.nodes if node.op == "placeholder"]

@@ -10,9 +10,10 @@ from torch import fx
 
 from aot_core import _compat
 from aot_core.aliasing.effects import Effects, geometry_of, has_memory
+from aot_core.aliasing.signature import AliasSignature
 from aot_core.errors import UnsupportedAliasingError
 
-__all__ = ["needs_a_look", "overlaps_itself", "refuse_unsupported"]
+__all__ = ["needs_a_look", "overlaps_itself", "refuse_opaque_views", "refuse_unsupported"]
 
 
 def needs_a_look(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
@@ -48,6 +49,27 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
             f"{subject} returns, as output {effects.detached[0]}, a detached alias of an input to which it has "
             "written what requires a gradient. Write to the input itself, or return a copy."
         )
+
+
+def refuse_opaque_views(
+    gm: fx.GraphModule, inputs: Sequence[Any], signature: AliasSignature, *, subject: str
+) -> None:
+    """Raise where inputs share memory of a device that does not tell where in it they lie.
+
+    One tensor passed several times needs no place, unless it is a view itself.
+
+    Raises:
+        UnsupportedAliasingError: names the inputs and their device.
+    """
+    names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+    for group in signature:
+        first = inputs[group.positions[0]]
+        if _compat.is_opaque(first) and not (group.one_tensor and group.members[0].is_root):
+            shared = ", ".join(names[i] for i in group.positions)
+            raise UnsupportedAliasingError(
+                f"{subject} changes memory that its inputs {shared} share or are views of, on device "
+                f"{first.device}, which does not tell where in it a view lies. Pass copies: x.clone()."
+            )
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
