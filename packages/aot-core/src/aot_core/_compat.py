@@ -138,9 +138,19 @@ def default_partition(
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Save for the backward what eager autograd would save."""
     partition = importlib.import_module("functorch.compile").default_partition
+    _describe_tensors_(joint)
     kwargs = accepted(partition, {"num_fwd_outputs": num_fwd_outputs, **kwargs})
     parts: tuple[fx.GraphModule, fx.GraphModule] = partition(joint, joint_inputs, **kwargs)
     return parts
+
+
+def _describe_tensors_(gm: fx.GraphModule) -> None:
+    # Up to torch 2.9 the partitioner knows a tensor by this note, and numbers that Dynamo has made tensors lack it.
+    describe = importlib.import_module("torch.fx.passes.shape_prop")._extract_tensor_metadata
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and "tensor_meta" not in node.meta:
+            node.meta["tensor_meta"] = describe(value)
 
 
 def inductor_partition(
