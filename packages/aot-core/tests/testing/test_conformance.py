@@ -19,7 +19,9 @@ INDUCTOR_DECOMPOSITIONS = {
 }
 
 if torch.__version__.startswith("2.9."):
-    INDUCTOR_DECOMPOSITIONS["input_slice"] = "torch 2.9's decomposition of index_fill leaves a copy_ in the graph"
+    INDUCTOR_DECOMPOSITIONS["input_slice"] = (
+        "torch 2.9's decomposition of index_fill leaves a copy_ in the graph"
+    )
 
 
 @parametrize_backend_checks(aot_core_eager, expected_failures=AOT_AUTOGRAD)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from aot_xla.__about__ import __version__ as __version__
 
 if TYPE_CHECKING:
-    from aot_xla.tally import Activity as Activity
-    from aot_xla.tally import activity as activity
     from aot_xla.backends import aot_torchxla_trace_once as aot_torchxla_trace_once
     from aot_xla.backends import aot_torchxla_trivial as aot_torchxla_trivial
     from aot_xla.backends import torchxla_trace_once as torchxla_trace_once
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from aot_xla.errors import UnsupportedDtypeError as UnsupportedDtypeError
     from aot_xla.errors import UnusableXlaError as UnusableXlaError
     from aot_xla.settings import XlaSettings as XlaSettings
+    from aot_xla.tally import Activity as Activity
+    from aot_xla.tally import activity as activity
 
 _HOMES = {
     "tally": ("Activity", "activity"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -62,25 +63,30 @@ def hint(value: Any) -> int | None:
     return found if isinstance(found, int) else None
 
 
+def all_numbers(values: Iterable[Any]) -> bool:
+    """Tell whether sizes are numbers, none of them a symbol."""
+    return all(isinstance(value, int) for value in values)
+
+
 def default_partition(
     joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Save for the backward what eager autograd would save."""
     partition = importlib.import_module("functorch.compile").default_partition
+    describe = importlib.import_module("torch.fx.passes.shape_prop")._extract_tensor_metadata
+    for node in joint.graph.nodes:
+        # torch 2.9 knows a tensor by this note, which numbers that Dynamo has made tensors lack.
+        if isinstance(node.meta.get("val"), torch.Tensor) and "tensor_meta" not in node.meta:
+            node.meta["tensor_meta"] = describe(node.meta["val"])
     parts: tuple[fx.GraphModule, fx.GraphModule] = partition(joint, joint_inputs, **kwargs)
     return parts
 
 
-def batch_norm_decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return the decompositions of batch norm's forward, for its running statistics.
-
-    XLA's own kernel updates the running variance with the variance of the batch as it is, where PyTorch takes the
-    unbiased one, n / (n - 1) times as large.
-    """
+def decompositions_of_torch(*names: str) -> dict[Any, Callable[..., Any]]:
+    """Return torch's own decompositions of some ATen operators, all their overloads."""
     from torch._decomp import get_decompositions
 
-    aten = torch.ops.aten
-    return dict(get_decompositions([aten._native_batch_norm_legit_functional, aten.native_batch_norm]))
+    return dict(get_decompositions([getattr(torch.ops.aten, name) for name in names]))
 
 
 # --- torch_xla ---------------------------------------------------------------------------------------------
@@ -142,6 +148,7 @@ class XlaDevice:
 
     def __init__(self, torch_device: torch.device) -> None:
         self.torch_device = torch_device
+        self.lock = threading.RLock()
         self._torch_xla: Any = importlib.import_module("torch_xla")
         self._model: Any = importlib.import_module("torch_xla.core.xla_model")
         self._metrics: Any = importlib.import_module("torch_xla.debug.metrics")
@@ -246,6 +253,8 @@ class _Computation:
         ]
         self._hash: Any = None
         self._arguments: list[tuple[str, Any]] = []
+        if any(self._c._check_tensor_need_materialization(stand_ins)):
+            raise RuntimeError("An operator of XLA's has written to an input of a graph that writes to none.")
         if computed:
             traced = list(computed.values())
             position = {self._c._xla_get_tensor_id(tensor): i for i, tensor in enumerate(stand_ins)}

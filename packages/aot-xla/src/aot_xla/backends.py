@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aot_core import aot_autograd, boxed, current_compilation, record_decision
-from aot_xla import _compat
+from aot_xla.decompositions import decompositions
 from aot_xla.errors import InferenceOnlyError
 from aot_xla.partition import partition
 from aot_xla.placed_graph import compile_for_xla
@@ -65,7 +65,7 @@ aot_torchxla_trace_once = aot_autograd(
     name="aot_torchxla_trace_once",
     fw_compiler=trace_once,
     partition_fn=partition,
-    decompositions=_compat.batch_norm_decompositions,
+    decompositions=decompositions,
     settings=XlaSettings,
     tags=("training", "inference", "xla"),
 )
@@ -74,7 +74,7 @@ aot_torchxla_trivial = aot_autograd(
     name="aot_torchxla_trivial",
     fw_compiler=trivial,
     partition_fn=partition,
-    decompositions=_compat.batch_norm_decompositions,
+    decompositions=decompositions,
     settings=XlaSettings,
     tags=("training", "inference", "xla"),
 )
@@ -84,7 +84,7 @@ torchxla_trace_once = aot_autograd(
     fw_compiler=trace_once,
     bw_compiler=refuse_backward,
     partition_fn=partition,
-    decompositions=_compat.batch_norm_decompositions,
+    decompositions=decompositions,
     settings=XlaSettings,
     tags=("inference", "xla"),
 )
@@ -94,7 +94,7 @@ torchxla_trivial = aot_autograd(
     fw_compiler=trivial,
     bw_compiler=refuse_backward,
     partition_fn=partition,
-    decompositions=_compat.batch_norm_decompositions,
+    decompositions=decompositions,
     settings=XlaSettings,
     tags=("inference", "xla"),
 )

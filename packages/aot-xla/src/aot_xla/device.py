@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -23,9 +23,11 @@ class Device(Protocol):
 
     Attributes:
         torch_device: What tensors on it have as their ``device``.
+        lock: Held by whoever notes operations, compiles or sets the random state.
     """
 
     torch_device: torch.device
+    lock: contextlib.AbstractContextManager[Any]
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is there; of a fake tensor, whether that is what it promises."""

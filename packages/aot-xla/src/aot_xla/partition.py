@@ -43,7 +43,10 @@ def keep_random_values_(joint: fx.GraphModule) -> None:
     """Have random values saved that were marked to be computed again, in place."""
     for node in joint.graph.nodes:
         if is_random(node) and "recompute" in node.meta:
-            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+            # Of several results each is saved by itself.
+            several = isinstance(node.meta.get("val"), (tuple, list))
+            for value in node.users if several else (node,):
+                value.meta["recompute"] = CheckpointPolicy.MUST_SAVE
             record_decision(
                 node.name,
                 "save",

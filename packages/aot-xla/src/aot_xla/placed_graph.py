@@ -13,7 +13,7 @@ from aot_core import boxed, current_compilation
 from aot_core.protocol import BoxedCallable
 from aot_xla import _compat
 from aot_xla.device import Device
-from aot_xla.placement import obstacles_to_tracing, place_graph, require_dtypes
+from aot_xla.placement import PromisedDtypes, obstacles_to_tracing, place_graph, require_dtypes
 from aot_xla.randomness import draws_at_home, seeded_from_torch
 from aot_xla.recompilation import Recompilations
 from aot_xla.results import plan_results
@@ -49,7 +49,7 @@ def compile_for_xla(gm: fx.GraphModule, *, trace_once: bool) -> BoxedCallable:
     recompilations = Recompilations(compilation, tally)
 
     def compute(values: list[Any]) -> list[Any]:
-        return list(placed(*values))
+        return list(PromisedDtypes(placed).run(*values))
 
     obstacles = obstacles_to_tracing(gm) if trace_once else []
     if obstacles:
@@ -66,14 +66,13 @@ def compile_for_xla(gm: fx.GraphModule, *, trace_once: bool) -> BoxedCallable:
     def call(args: list[Any]) -> Any:
         inputs = list(args)
         args.clear()
-        # Copies and results outlive the call, and are used in other modes than it is made in.
-        with torch.inference_mode(False), torch.no_grad():
-            if not plan.computed:
-                return plan.deliver(inputs, [], device, tally)
-            values = inputs_to_xla(inputs)
-            with seeded_from_torch(device) if seeded else contextlib.nullcontext():
-                results = run(values)
-            tally.add("xla_executions", 1)
+        results: list[Any] = []
+        with torch.no_grad():
+            if plan.computed:
+                # What is noted, and the state of random numbers, is the device's and not a thread's.
+                with device.lock, seeded_from_torch(device) if seeded else contextlib.nullcontext():
+                    results = run(inputs_to_xla(inputs))
+                tally.add("xla_executions", 1)
             return plan.deliver(inputs, results, device, tally)
 
     return boxed(call)

@@ -28,7 +28,7 @@ from aot_xla import _compat
 from aot_xla.device import Device
 from aot_xla.errors import UnsupportedDtypeError
 
-__all__ = ["OnCpu", "obstacles_to_tracing", "place_graph", "require_dtypes"]
+__all__ = ["OnCpu", "PromisedDtypes", "obstacles_to_tracing", "place_graph", "require_dtypes"]
 
 
 class OnCpu:
@@ -45,14 +45,15 @@ class OnCpu:
         self.__name__ = f"on_cpu_{getattr(function, '__name__', 'function')}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        kind = self.device.torch_device.type
-
         def fetch(value: Any) -> Any:
-            placed = isinstance(value, torch.Tensor) and value.device.type == kind
+            if isinstance(value, torch.device):
+                return torch.device("cpu")
+            placed = isinstance(value, torch.Tensor) and self.device.holds(value)
             return self.device.download([value])[0] if placed else value
 
         def send(value: Any) -> Any:
-            return self.device.upload([value])[0] if isinstance(value, torch.Tensor) else value
+            movable = isinstance(value, torch.Tensor) and value.layout is torch.strided
+            return self.device.upload([value])[0] if movable else value
 
         args, kwargs = _compat.pytree.tree_map(fetch, (args, kwargs))
         return _compat.pytree.tree_map(send, self.function(*args, **kwargs))
@@ -61,19 +62,28 @@ class OnCpu:
 def place_graph(gm: fx.GraphModule, outputs: Sequence[fx.Node], device: Device) -> fx.GraphModule:
     """Return a copy of a graph that computes some of its nodes on a device, its tensor constants there.
 
-    Operators that take graphs (``cond``, ``while_loop``) are not known to XLA: they, and the graphs that they take,
-    run on the CPU.
+    Operators that take graphs (``cond``, ``while_loop``) or sparse tensors are not known to XLA: they, and the graphs
+    that they take, run on the CPU.
     """
     placed = _retargeted(gm, device.torch_device, tuple(outputs))
     for name, part in placed.named_children():
         if isinstance(part, fx.GraphModule):
             setattr(placed, name, _on_cpu(part))
     for node in placed.graph.nodes:
-        if node.op == "call_function" and _compat.is_higher_order(node.target):
+        if node.op == "call_function" and _runs_on_cpu(node):
             node.target = OnCpu(node.target, device)
     _move_constants_(placed, device)
     placed.recompile()
     return placed
+
+
+def _runs_on_cpu(node: fx.Node) -> bool:
+    """Tell whether XLA has no form of an operation, not even one that goes through the CPU."""
+    return _compat.is_higher_order(node.target) or any(
+        value.layout is not torch.strided
+        for each in (node, *node.all_input_nodes)
+        for value in _tensors(each.meta.get("val"))
+    )
 
 
 def _on_cpu(gm: fx.GraphModule) -> fx.GraphModule:
@@ -127,6 +137,24 @@ def _move_constants_(gm: fx.GraphModule, device: Device) -> None:
                 module.register_buffer(name, moved[id(value)], persistent=False)
 
 
+class PromisedDtypes(fx.Interpreter):
+    """Runs a placed graph; each value has the dtype that the trace promised.
+
+    XLA promotes otherwise than PyTorch here and there: a half with a zero-dimensional float gives a float, and the
+    absolute value of a complex number is complex.
+    """
+
+    def run_node(self, n: fx.Node) -> Any:
+        result, promised = super().run_node(n), n.meta.get("val")
+        if not isinstance(result, torch.Tensor) or not isinstance(promised, torch.Tensor):
+            return result
+        if result.dtype == promised.dtype or result.layout is not torch.strided:
+            return result
+        if result.is_complex() and not promised.is_complex():
+            result = torch.real(result)
+        return result.to(promised.dtype)
+
+
 def obstacles_to_tracing(gm: fx.GraphModule) -> list[str]:
     """Return the operations of a graph that a trace of one call does not hold for another.
 
@@ -139,11 +167,13 @@ def obstacles_to_tracing(gm: fx.GraphModule) -> list[str]:
 def _defies_tracing(node: fx.Node) -> bool:
     if node.op != "call_function":
         return False
-    if _compat.is_higher_order(node.target):
+    if _runs_on_cpu(node):
         return True
     if not _compat.is_operator(node.target):
         return False
-    depends_on_data = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(node.target.tags)
+    depends_on_data = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(
+        node.target.tags
+    )
     return bool(depends_on_data) or node.target.namespace not in ("aten", "prims")
 
 
@@ -168,4 +198,3 @@ def require_dtypes(gm: fx.GraphModule, device: Device) -> None:
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     return (leaf for leaf in _compat.pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
-

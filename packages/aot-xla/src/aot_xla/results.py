@@ -7,11 +7,12 @@
     None, or a number                    the same
     a value saved for the backward       it stays on XLA
     a value promised on XLA              as it is
-    a value promised on the CPU          a copy there, with the strides that the trace promised
+    a value promised on the CPU          a copy there, in memory as the trace promised: strides, and what is shared
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +20,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from aot_xla import _compat
 from aot_xla.device import Device
+from aot_xla.memory_order import lay_out, lay_out_together
 from aot_xla.partition import saved_positions
 from aot_xla.tally import Tally
 
@@ -40,7 +41,7 @@ class _Literal:
 @dataclasses.dataclass(frozen=True)
 class _Computed:
     index: int
-    promise: torch.Tensor | None  # a fake tensor; None for a value that stays where it is
+    at_home: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,9 @@ class ResultPlan:
 
     computed: tuple[fx.Node, ...]
     _outputs: tuple[_Input | _Literal | _Computed, ...]
+    # By index into `computed`: the fake tensors of those that go home, and which of them share memory.
+    _promises: dict[int, torch.Tensor]
+    _shared: tuple[tuple[int, ...], ...]
 
     def deliver(
         self, inputs: Sequence[Any], values: Sequence[Any], device: Device, tally: Tally
@@ -61,26 +65,33 @@ class ResultPlan:
 
         Args:
             inputs: As the caller passed them.
-            values: Of the nodes in `computed`: tensors on the device, or numbers.
-            device: Where they are.
+            values: Of the nodes in `computed`: tensors or numbers.
+            device: Where the tensors are.
             tally: Where transfers are counted.
         """
-        awaited = {o.index for o in self._outputs if isinstance(o, _Computed) and o.promise is not None}
-        indices = [i for i in sorted(awaited) if isinstance(values[i], torch.Tensor)]
-        fetched = device.download([values[i] for i in indices])
-        tally.add_transfers("from_xla", fetched)
-        at_home = dict(zip(indices, fetched, strict=True))
+        at_home = self._fetch(values, device, tally)
         outputs: list[Any] = []
         for output in self._outputs:
             if isinstance(output, _Input):
                 outputs.append(inputs[output.position])
             elif isinstance(output, _Literal):
                 outputs.append(output.value)
-            elif output.promise is not None and output.index in at_home:
-                outputs.append(_as_promised(at_home[output.index], output.promise))
             else:
-                outputs.append(values[output.index])
+                outputs.append((at_home if output.at_home else values)[output.index])
         return tuple(outputs)
+
+    def _fetch(self, values: Sequence[Any], device: Device, tally: Tally) -> dict[int, torch.Tensor]:
+        """Return the tensors that go home, by index."""
+        away = [i for i in self._promises if device.holds(values[i])]
+        fetched = device.download([values[i] for i in away])
+        tally.add_transfers("from_xla", fetched)
+        found = {i: values[i] for i in self._promises} | dict(zip(away, fetched, strict=True))
+        for group in self._shared:
+            together = lay_out_together([found[i] for i in group], [self._promises[i] for i in group])
+            found.update(zip(group, together, strict=True))
+        alone = self._promises.keys() - {i for group in self._shared for i in group}
+        found.update({i: lay_out(found[i], self._promises[i]) for i in alone})
+        return {i: value.to(self._promises[i].device) for i, value in found.items()}
 
 
 def plan_results(gm: fx.GraphModule, device: Device) -> ResultPlan:
@@ -93,6 +104,7 @@ def plan_results(gm: fx.GraphModule, device: Device) -> ResultPlan:
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     saved = saved_positions(gm)
     computed: dict[fx.Node, int] = {}
+    promises: dict[int, torch.Tensor] = {}
     outputs: list[_Input | _Literal | _Computed] = []
     returned: Any = gm.graph.output_node().args[0]
     for position, node in enumerate(returned):
@@ -101,46 +113,21 @@ def plan_results(gm: fx.GraphModule, device: Device) -> ResultPlan:
         elif node.op == "placeholder":
             outputs.append(_Input(placeholders.index(node)))
         else:
+            index = computed.setdefault(node, len(computed))
             promise = node.meta.get("val")
-            stays = position in saved or not isinstance(promise, torch.Tensor) or device.holds(promise)
-            outputs.append(
-                _Computed(computed.setdefault(node, len(computed)), None if stays else promise)
+            goes_home = (
+                isinstance(promise, torch.Tensor) and not device.holds(promise) and position not in saved
             )
-    return ResultPlan(tuple(computed), tuple(outputs))
+            if goes_home:
+                promises[index] = promise
+            outputs.append(_Computed(index, goes_home))
+    return ResultPlan(tuple(computed), tuple(outputs), promises, _sharing(promises))
 
 
-def _as_promised(value: torch.Tensor, promise: torch.Tensor) -> torch.Tensor:
-    """Return a contiguous tensor on the CPU as the trace promised it: device, and memory order.
-
-    The trace may know sizes by symbols only; then the order of its strides is what counts.
-    """
-    if promise.layout is torch.strided and value.dim() > 1:
-        wanted = promise.stride()
-        if not all(isinstance(stride, int) for stride in wanted) or not _is_dense(value.size(), wanted):
-            wanted = _dense_strides(value.size(), [_compat.hint(stride) for stride in wanted])
-        if wanted != value.stride():
-            value = torch.empty_strided(value.size(), wanted, dtype=value.dtype).copy_(value)
-    return value if promise.device.type == "cpu" else value.to(promise.device)
-
-
-def _is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Tell whether strides fill memory without gaps or overlaps."""
-    expected = 1
-    for step, n in sorted((s, n) for n, s in zip(size, stride, strict=True) if n != 1):
-        if step != expected:
-            return False
-        expected *= n
-    return True
-
-
-def _dense_strides(size: Sequence[int], hints: Sequence[int | None]) -> tuple[int, ...]:
-    """Return strides without gaps, in the order of others; 0 and unknown ones leave a dimension where it stands."""
-    if any(not hint for hint in hints):
-        order = list(range(len(size)))
-    else:
-        order = sorted(range(len(size)), key=lambda dim: -(hints[dim] or 0))
-    strides, step = [0] * len(size), 1
-    for dim in reversed(order):
-        strides[dim] = step
-        step *= max(size[dim], 1)
-    return tuple(strides)
+def _sharing(promises: dict[int, torch.Tensor]) -> tuple[tuple[int, ...], ...]:
+    """Group values that share memory in the trace."""
+    by_storage: dict[int, list[int]] = collections.defaultdict(list)
+    for index, promise in promises.items():
+        if promise.layout is torch.strided:
+            by_storage[promise.untyped_storage()._cdata].append(index)
+    return tuple(tuple(group) for group in by_storage.values() if len(group) > 1)

@@ -7,7 +7,6 @@ value that was written to it) would look like one, and the other would become a 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +27,7 @@ class TraceOnce:
 
     Args:
         function: From a list of tensors and numbers to a list of them; changes none of its inputs.
-        device: Where the tensors are.
+        device: Where the tensors are. Its lock is held during each call.
         recompilations: Told of each computation that is compiled.
         compilation: Whose report tells what can't be traced.
     """
@@ -46,17 +45,13 @@ class TraceOnce:
         self._compilation = compilation
         self._stage = compilation.stage
         self._runs: dict[Any, Callable[[list[Any]], list[Any]]] = {}
-        self._lock = threading.Lock()
 
     def __call__(self, values: list[Any]) -> list[Any]:
         """Return the results for the inputs of one call."""
         key = tuple((x.shape, x.dtype) if isinstance(x, torch.Tensor) else (type(x), x) for x in values)
         run = self._runs.get(key)
         if run is None:
-            with self._lock:
-                run = self._runs.get(key)
-                if run is None:
-                    run = self._runs[key] = self._prepare(values)
+            run = self._runs[key] = self._prepare(values)
         return run(values)
 
     def _prepare(self, values: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
