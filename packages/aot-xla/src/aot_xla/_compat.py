@@ -36,6 +36,16 @@ def is_higher_order(target: Any) -> bool:
     return isinstance(target, torch._ops.HigherOrderOperator)
 
 
+def tags_of(target: Any) -> set[Any]:
+    """Return the tags of an operator; none for anything else."""
+    return set(target.tags) if is_operator(target) else set()
+
+
+def namespace_of(target: Any) -> str | None:
+    """Return the library that an operator belongs to, such as ``"aten"``; None for anything else."""
+    return str(target.namespace) if is_operator(target) else None
+
+
 def schema_arguments(target: Any) -> list[Any]:
     """Return the arguments that an operator declares; none for anything else."""
     return list(target._schema.arguments) if is_operator(target) else []
@@ -148,7 +158,7 @@ class XlaDevice:
 
     def __init__(self, torch_device: torch.device) -> None:
         self.torch_device = torch_device
-        self.lock = threading.RLock()
+        self.lock: contextlib.AbstractContextManager[Any] = threading.RLock()
         self._torch_xla: Any = importlib.import_module("torch_xla")
         self._model: Any = importlib.import_module("torch_xla.core.xla_model")
         self._metrics: Any = importlib.import_module("torch_xla.debug.metrics")

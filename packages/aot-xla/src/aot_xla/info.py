@@ -55,12 +55,14 @@ def probe() -> Availability:
         pair = require_fitting_pair()
     except ImportError as error:
         return Availability(False, str(error), f"{INSTALL_PAIR}.")
+    import torch
+
     from aot_xla import _compat
     from aot_xla.errors import UnusableXlaError
 
     try:
         device = _compat.open_device()
-        (one,) = device.upload([_compat.torch.ones(2)])
+        (one,) = device.upload([torch.ones(2)])
         (two,) = device.download([one + one])
     except UnusableXlaError as error:
         return Availability(False, str(error), "See PJRT_DEVICE in the documentation of torch_xla.")

@@ -17,6 +17,7 @@ Only what the graph says is looked at. Where its inputs come from and where its 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -102,8 +103,8 @@ def _retargeted(gm: fx.GraphModule, device: torch.device, outputs: Any) -> fx.Gr
             graph.output(map_arg(outputs, lambda original: copies[original]))
             continue
         copy = graph.node_copy(node, lambda original: copies[original])
-        copy.args = map_aggregate(copy.args, lambda value: _replaced(value, device))  # type: ignore[assignment]
-        copy.kwargs = map_aggregate(copy.kwargs, lambda value: _replaced(value, device))  # type: ignore[assignment]
+        copy.args = map_aggregate(copy.args, lambda value: _replaced(value, device))
+        copy.kwargs = map_aggregate(copy.kwargs, lambda value: _replaced(value, device))
         if "device" in copy.kwargs or _makes_a_tensor(copy):
             kwargs = {name: value for name, value in copy.kwargs.items() if name != "pin_memory"}
             copy.kwargs = {**kwargs, "device": device}
@@ -140,19 +141,33 @@ def _move_constants_(gm: fx.GraphModule, device: Device) -> None:
 class PromisedDtypes(fx.Interpreter):
     """Runs a placed graph; each value has the dtype that the trace promised.
 
-    XLA promotes otherwise than PyTorch here and there: a half with a zero-dimensional float gives a float, and the
-    absolute value of a complex number is complex.
+    XLA promotes otherwise than PyTorch here and there: the absolute value of a complex number is complex, and a half
+    with a zero-dimensional float gives a float, which claims to be a half.
     """
 
     def run_node(self, n: fx.Node) -> Any:
         result, promised = super().run_node(n), n.meta.get("val")
         if not isinstance(result, torch.Tensor) or not isinstance(promised, torch.Tensor):
             return result
-        if result.dtype == promised.dtype or result.layout is not torch.strided:
+        if result.layout is not torch.strided:
+            return result
+        wide = _promoted_with_a_number(n)
+        if wide not in (None, promised.dtype):
+            # Only what is said to be of another dtype is converted.
+            result = result.to(wide)
+        if result.dtype == promised.dtype:
             return result
         if result.is_complex() and not promised.is_complex():
             result = torch.real(result)
         return result.to(promised.dtype)
+
+
+def _promoted_with_a_number(node: fx.Node) -> torch.dtype | None:
+    """Return what the dtypes of an operation's inputs promote to, if zero-dimensional ones are among them."""
+    inputs = [value for each in node.all_input_nodes for value in _tensors(each.meta.get("val"))]
+    if len({value.dim() == 0 for value in inputs}) < 2 or any(value.dtype == torch.bool for value in inputs):
+        return None
+    return functools.reduce(torch.promote_types, (value.dtype for value in inputs))
 
 
 def obstacles_to_tracing(gm: fx.GraphModule) -> list[str]:
@@ -169,12 +184,10 @@ def _defies_tracing(node: fx.Node) -> bool:
         return False
     if _runs_on_cpu(node):
         return True
-    if not _compat.is_operator(node.target):
-        return False
-    depends_on_data = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(
-        node.target.tags
-    )
-    return bool(depends_on_data) or node.target.namespace not in ("aten", "prims")
+    depends_on_data = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+    if depends_on_data & _compat.tags_of(node.target):
+        return True
+    return _compat.namespace_of(node.target) not in (None, "aten", "prims")
 
 
 def require_dtypes(gm: fx.GraphModule, device: Device) -> None:

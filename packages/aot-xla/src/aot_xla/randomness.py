@@ -25,12 +25,10 @@ _SMALLEST_SEED, _LARGEST_SEED = 2, 2**62
 
 def is_random(node: fx.Node) -> bool:
     """Tell whether a node draws random numbers."""
-    if node.op != "call_function" or not _compat.is_operator(node.target):
-        return False
-    if torch.Tag.nondeterministic_seeded not in node.target.tags:  # type: ignore[union-attr]
+    if torch.Tag.nondeterministic_seeded not in _compat.tags_of(node.target):
         return False
     # Attention has the tag for a dropout that is mostly off.
-    return _compat.argument(node, "dropout_p") != 0.0
+    return bool(_compat.argument(node, "dropout_p") != 0.0)
 
 
 def draws_at_home(gm: fx.GraphModule, device: Device) -> bool:

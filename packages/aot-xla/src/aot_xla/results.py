@@ -115,12 +115,11 @@ def plan_results(gm: fx.GraphModule, device: Device) -> ResultPlan:
         else:
             index = computed.setdefault(node, len(computed))
             promise = node.meta.get("val")
-            goes_home = (
-                isinstance(promise, torch.Tensor) and not device.holds(promise) and position not in saved
-            )
-            if goes_home:
+            at_home = False
+            if isinstance(promise, torch.Tensor) and not device.holds(promise) and position not in saved:
                 promises[index] = promise
-            outputs.append(_Computed(index, goes_home))
+                at_home = True
+            outputs.append(_Computed(index, at_home))
     return ResultPlan(tuple(computed), tuple(outputs), promises, _sharing(promises))
 
 

@@ -75,7 +75,7 @@ class TraceOnce:
             for i, stand_in in zip(taken, stand_ins, strict=True):
                 inputs[i] = stand_in
             traced = self._function(inputs)
-            results.extend(None if isinstance(x, torch.Tensor) else x for x in traced)
+            results[:] = [None if isinstance(x, torch.Tensor) else x for x in traced]
             return [x for x in traced if isinstance(x, torch.Tensor)]
 
         executable: Executable = self._device.compile(trace, self._device.upload(blanks))

@@ -35,7 +35,9 @@ class _Copy:
         self.on_device: torch.Tensor | None = on_device
         self._seen = _look(tensor)
         self._contents = tensor.detach().clone() if keep_contents else None
-        self._owner = weakref.ref(tensor, self._release)
+        # Not a bound method: a copy that refers to itself would wait for the garbage collector to be freed.
+        this = weakref.ref(self)
+        self._owner = weakref.ref(tensor, lambda _: _release(this()))
 
     def stands_for(self, tensor: torch.Tensor, *, compare_contents: bool) -> bool:
         """Tell whether this is a copy of that tensor as it is now."""
@@ -45,8 +47,14 @@ class _Copy:
             return True
         return self._contents is not None and _same_bits(self._contents, tensor.detach())
 
-    def _release(self, _: weakref.ref[torch.Tensor]) -> None:
+    def release(self) -> None:
+        """Free the memory of a copy whose tensor is gone."""
         self.on_device = self._contents = None
+
+
+def _release(copy: _Copy | None) -> None:
+    if copy is not None:
+        copy.release()
 
 
 class Slots:

@@ -124,7 +124,7 @@ def storage_address(tensor: torch.Tensor) -> int:
     """Return what tells whether two tensors lie in the same memory; 0 for one without elements."""
     storage = tensor.untyped_storage()
     if _compat.is_fake(tensor) or _compat.is_opaque(tensor):
-        return storage._cdata
+        return int(storage._cdata)
     return storage.data_ptr()
 
 
