@@ -70,7 +70,9 @@ def compile_for_xla(gm: fx.GraphModule, *, trace_once: bool) -> BoxedCallable:
         with torch.no_grad():
             if plan.computed:
                 # What is noted, and the state of random numbers, is the device's and not a thread's.
-                with device.lock, seeded_from_torch(device) if seeded else contextlib.nullcontext():
+                seed = seeded_from_torch(device) if seeded else contextlib.nullcontext()
+                # Views can't be noted under inference_mode; results are made in the caller's mode below.
+                with device.lock, torch.inference_mode(False), seed:
                     results = run(inputs_to_xla(inputs))
                 tally.add("xla_executions", 1)
             return plan.deliver(inputs, results, device, tally)
