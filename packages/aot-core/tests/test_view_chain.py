@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from aot_core.aliasing.effects import geometry_of
+from aot_core.aliasing.memory import geometry_of
 from aot_core.aliasing.view_chain import insert_view
 
 
@@ -60,6 +60,10 @@ def test_the_view_is_the_one_that_as_strided_makes(seed: int) -> None:
         lambda b: b.view(4, 6).t(),
         lambda b: b.as_strided((2, 3), (4, 1), 12),
         lambda b: b.view(2, 3, 4).transpose(0, 2),
+        lambda b: b[2:7].unsqueeze(0),
+        lambda b: b.view(4, 6)[:, 2:3],
+        lambda b: b.view(4, 6).t()[:2].unsqueeze(1),
+        lambda b: b[3:4],
     ],
 )
 def test_common_views_need_no_as_strided(view: object) -> None:

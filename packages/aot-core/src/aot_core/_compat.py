@@ -82,8 +82,52 @@ def compile_config() -> Iterator[None]:
         "bundled_autograd_cache": False,
     }
     known = {name: value for name, value in wanted.items() if hasattr(config, name)}
-    with _compile_lock, config.patch(known), _backward_with_forward(), _nothing_donated():
+    with (
+        _compile_lock,
+        config.patch(known),
+        _backward_with_forward(),
+        _nothing_donated(),
+        _no_scalar_taken_for_a_float(),
+    ):
         yield
+
+
+def _nothing_donated() -> contextlib.AbstractContextManager[None]:
+    # The switch config.donated_buffer is read at compile time and again at run time, where "none were looked
+    # for" counts as "some were found" (torch 2.10 to 2.13). So they are looked for, and none is found.
+    return _replaced_in_aot_autograd("collect_bw_donated_buffer_idxs", lambda _: lambda *args, **kwargs: [])
+
+
+def _no_scalar_taken_for_a_float() -> contextlib.AbstractContextManager[None]:
+    # Dynamo passes a changing Python float as a float64 tensor without dimensions. A pass of AOTAutograd tells
+    # Dynamo to trace it again as a constant where that did not help, and takes the user's own such tensors for
+    # floats too. Dynamo then drops what the graph writes to them (torch 2.10 to 2.13, silently).
+    def spare_tensors(tensorify: Callable[..., Any]) -> Callable[..., Any]:
+        from torch._dynamo import exc
+        from torch._dynamo.symbolic_convert import TensorifyState
+
+        def run(gm: fx.GraphModule, shape_env: Any, *args: Any, **kwargs: Any) -> Any:
+            before = frozenset(TensorifyState.force_specializations)
+            try:
+                return tensorify(gm, shape_env, *args, **kwargs)
+            except exc.TensorifyScalarRestartAnalysis:
+                # Raised as the last thing that the pass does.
+                TensorifyState.force_specializations -= _symbols_of_tensors(shape_env)
+                if TensorifyState.force_specializations - before:
+                    raise
+
+        return run
+
+    return _replaced_in_aot_autograd("tensorify_python_scalars", spare_tensors)
+
+
+def _symbols_of_tensors(shape_env: Any) -> set[str]:
+    """Return the names of the symbols that stand for a tensor's element."""
+    from torch._dynamo.source import CallMethodItemSource
+
+    # A float's source is that of the float, although it is passed as a tensor.
+    sources = shape_env.var_to_sources.items()
+    return {str(symbol) for symbol, known in sources if known and isinstance(known[0], CallMethodItemSource)}
 
 
 @contextlib.contextmanager
@@ -106,20 +150,20 @@ def _backward_with_forward() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _nothing_donated() -> Iterator[None]:
-    # The switch config.donated_buffer is read at compile time and again at run time, where "none were looked
-    # for" counts as "some were found" (torch 2.10 to 2.13). So they are looked for, and none is found.
+def _replaced_in_aot_autograd(
+    name: str, replacement: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """Replace a function where AOTAutograd looks it up, if this torch has it there."""
     module = importlib.import_module("torch._functorch._aot_autograd.graph_compile")
-    name = "collect_bw_donated_buffer_idxs"
-    collect = getattr(module, name, None)
-    if collect is None:
+    original = getattr(module, name, None)
+    if original is None:
         yield
         return
-    setattr(module, name, lambda *args, **kwargs: [])
+    setattr(module, name, replacement(original))
     try:
         yield
     finally:
-        setattr(module, name, collect)
+        setattr(module, name, original)
 
 
 def compile_with_aot_autograd(gm: Any, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
@@ -369,6 +413,11 @@ def hides_from_autograd(node: fx.Node) -> bool:
     return node.target in _HIDING
 
 
+def turns_gradients_on(node: fx.Node) -> bool:
+    """Tell whether a node turns gradients on for the ones after it."""
+    return node.target is torch._C._set_grad_enabled and node.args[0] is True
+
+
 _HIDING = frozenset(
     {
         torch._C._set_grad_enabled,
@@ -380,13 +429,14 @@ _HIDING = frozenset(
 )
 
 
-def is_refused_view(error: BaseException) -> bool:
-    """Tell whether AOTAutograd failed since autograd or functionalization refuses a write to a view."""
+def is_refused_write(error: BaseException) -> bool:
+    """Tell whether AOTAutograd failed since autograd or functionalization refuses a write."""
     message = str(error)
     return isinstance(error, RuntimeError) and (
         "encountered a mutation on a view chain" in message
         or "A view was created in no_grad mode" in message
         or "is a view and is being modified inplace" in message
+        or "has been modified by an inplace operation" in message
     )
 
 
@@ -408,15 +458,37 @@ def changed_inputs(gm: torch.nn.Module, count: int) -> frozenset[int] | None:
         gm: The graph. Its parameters and buffers come before the inputs.
         count: How many inputs it has.
     """
-    from torch._guards import TracingContext
-
-    context = TracingContext.try_get()
-    notes = getattr(getattr(context, "fw_metadata", None), "input_info", None)
+    notes = getattr(_last_metadata(), "input_info", None)
     lifted = len(list(gm.parameters())) + len(list(gm.buffers()))
     if notes is None or len(notes) != lifted + count:
         return None
     changes = enumerate(notes[lifted:])
     return frozenset(i for i, note in changes if note.mutates_data or note.mutates_metadata)
+
+
+def returns_views_of_written_inputs() -> bool:
+    """Tell whether AOTAutograd saw the graph just compiled return a view of an input that it writes."""
+    metadata = _last_metadata()
+    return metadata is not None and any(
+        note.output_type.name == "alias_of_input" and metadata.input_info[note.base_idx].mutates_data
+        for note in metadata.output_info
+    )
+
+
+def _last_metadata() -> Any:
+    from torch._guards import TracingContext
+
+    return getattr(TracingContext.try_get(), "fw_metadata", None)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Tell whether a value is a symbolic number, or a tensor with symbolic sizes, strides or offset."""
+    if not isinstance(value, torch.Tensor):
+        return isinstance(value, torch.SymInt)
+    numbers = (
+        (*value.size(), *value.stride(), value.storage_offset()) if value.layout is torch.strided else ()
+    )
+    return any(isinstance(n, torch.SymInt) for n in numbers)
 
 
 def concrete(value: Any) -> Any:

@@ -124,11 +124,11 @@ class Stages:
                 gm, example_inputs, decompositions=table, keep_inference_input_mutations=True, **stages
             )
         except RuntimeError as error:
-            if not _compat.is_refused_view(error):
+            if not _compat.is_refused_write(error):
                 raise
             raise UnsupportedAliasingError(
-                f"{self._compilation.subject} writes to a view in a way that can't be traced: {error} Write to "
-                "the tensor itself, or to a copy."
+                f"{self._compilation.subject} writes to memory in a way that can't be traced: {error} Write to "
+                "the tensor itself instead of a view, or to a copy."
             ) from error
 
     def _in_context(self, compiled: BoxedCallable) -> BoxedCallable:

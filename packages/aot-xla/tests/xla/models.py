@@ -54,7 +54,8 @@ class Block(nn.Module):
     def forward(self, x):
         batch, length, width = x.shape
         q, k, v = (
-            part.view(batch, length, 2, width // 2).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1)
+            part.view(batch, length, 2, width // 2).transpose(1, 2)
+            for part in self.qkv(self.norm(x)).chunk(3, -1)
         )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.dropout(self.out(attended.transpose(1, 2).reshape(batch, length, width)))
@@ -201,7 +202,9 @@ CASES = {
     "mutated buffer": Case(MutatedBuffer, lambda step, g: (torch.rand(2, 3, generator=g) / 8,)),
     "duplicate inputs": Case(DuplicateInputs, randn(4, 3)),
     "in place": Case(InPlace, randn(5, 4)),
-    "embedding": Case(lambda: nn.Sequential(nn.Embedding(16, 4), nn.Flatten(), nn.Linear(12, 2)), tokens(5, 3)),
+    "embedding": Case(
+        lambda: nn.Sequential(nn.Embedding(16, 4), nn.Flatten(), nn.Linear(12, 2)), tokens(5, 3)
+    ),
     "integer outputs": Case(
         IntegerOutputs,
         randn(5, 4),

@@ -25,7 +25,14 @@ def test_trivial(check):
     check()
 
 
-FORWARD_ONLY = ["dropout_is_fresh", "noncontiguous_input", "batch_of_one", "special_values", "integers", "closure_variables"]
+FORWARD_ONLY = [
+    "dropout_is_fresh",
+    "noncontiguous_input",
+    "batch_of_one",
+    "special_values",
+    "integers",
+    "closure_variables",
+]
 
 
 @pytest.mark.parametrize("backend", ["torchxla_trace_once", "torchxla_trivial"])

@@ -74,7 +74,5 @@ def test_integer_division_on_xla(mode, dtype):
     limits = torch.iinfo(dtype)
     a = torch.tensor([limits.max, limits.max - 1, limits.min + 1, 7, -7, 0], dtype=dtype)
     b = torch.tensor([3, -7, 2**20 + 1, 2, 2, 5], dtype=dtype)
-    run = torch.compile(
-        lambda a, b: torch.div(a, b, rounding_mode=mode), backend="aot_torchxla_trace_once"
-    )
+    run = torch.compile(lambda a, b: torch.div(a, b, rounding_mode=mode), backend="aot_torchxla_trace_once")
     assert torch.equal(run(a, b), torch.div(a, b, rounding_mode=mode))

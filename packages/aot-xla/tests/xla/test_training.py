@@ -53,7 +53,10 @@ def test_training(name, placement, backend, eager, reports):
     if case.random:
         # Other masks, drawn alike: the curves run side by side.
         apart = [abs(a - b) for a, b in zip(training.losses, expected.losses, strict=True)]
-        assert statistics.mean(apart) < 0.05 * statistics.mean(expected.losses), (training.losses, expected.losses)
+        assert statistics.mean(apart) < 0.05 * statistics.mean(expected.losses), (
+            training.losses,
+            expected.losses,
+        )
         assert training.losses != expected.losses
         return
     torch.testing.assert_close(training.losses, expected.losses, **tolerance)
@@ -149,7 +152,9 @@ class TestRandomness:
         from torch_xla.core import xla_model
 
         before = xla_model.get_rng_state()
-        torch.compile(lambda x: torch.nn.functional.dropout(x), backend="aot_torchxla_trace_once")(torch.ones(8))
+        torch.compile(lambda x: torch.nn.functional.dropout(x), backend="aot_torchxla_trace_once")(
+            torch.ones(8)
+        )
         assert xla_model.get_rng_state() == before
 
 
@@ -199,7 +204,10 @@ class TestMemoryOnXla:
             return b * 2
 
         base = torch.zeros(4, device=torch_xla.device())
-        with pytest.raises(Exception, match="does not tell where in it a view lies") as caught, torch.no_grad():
+        with (
+            pytest.raises(Exception, match="does not tell where in it a view lies") as caught,
+            torch.no_grad(),
+        ):
             torch.compile(write, backend="aot_torchxla_trace_once")(base[:2], base[2:])
         assert isinstance(caught.value.inner_exception, UnsupportedAliasingError)
 

@@ -6,8 +6,9 @@
       │ refusals       what no traced graph can do right
       │ single_views   returned parts of a chunk, made one by one
       │ effects        what the graph does to its inputs, where that has to be known
+      │ histories      outputs that autograd knows otherwise than AOTAutograd
       │ signature      what memory the inputs of a call share
-      │ merge          one base for each group (view_chain: its views)
+      │ merge          one base for each group (view_chain: its views; memory: where they lie)
       ▼
     dealias            a compiled variant for each signature
 """

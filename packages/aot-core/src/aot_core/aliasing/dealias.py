@@ -21,12 +21,21 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import Effects, fake_like, find_effects, geometry_of, has_memory
+from aot_core.aliasing.effects import Effects, fake_like, find_effects
+from aot_core.aliasing.histories import (
+    return_histories,
+    with_dead_ends,
+    with_histories,
+    with_unrecorded_views,
+)
+from aot_core.aliasing.memory import geometry_of, has_memory, overlaps_itself, storage_address
 from aot_core.aliasing.merge import merge_aliases
-from aot_core.aliasing.refusals import needs_a_look, refuse_opaque_views, refuse_unsupported
-from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature, storage_address
+from aot_core.aliasing.refusals import refuse_opaque_views, refuse_unsupported
+from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature
 from aot_core.aliasing.single_views import split_returned_views
 from aot_core.compilation import Compilation
+from aot_core.errors import UnsupportedAliasingError
+from aot_core.graph_copy import copy_graph
 from aot_core.protocol import Decision
 
 __all__ = ["MAX_VARIANTS", "CompileGraph", "compile_without_aliases"]
@@ -65,46 +74,64 @@ def compile_without_aliases(
     """
     gm = split_returned_views(gm)
     watched = [i for i, x in enumerate(example_inputs) if has_memory(x)]
-    variants = _Variants(gm, example_inputs, watched, compile_graph, compilation)
-    unrecorded: list[int] = []
-    if needs_a_look(gm, example_inputs):
-        effects = variants.effects(example_inputs)
+    effects = find_effects(gm, example_inputs) if needs_a_look(gm, example_inputs) else None
+    with_history: list[int] = []
+    if effects is not None:
         refuse_unsupported(gm, example_inputs, effects, subject=compilation.subject)
-        unrecorded = effects.unrecorded if torch.is_grad_enabled() else []
-    if not _share_memory([example_inputs[i] for i in watched]):
-        _compat.forget_metadata()
-        variants.plain = compile_graph(gm, example_inputs)
-        # Known for nothing, once AOTAutograd has traced the graph.
-        variants.changed = _compat.changed_inputs(gm, len(example_inputs))
-    if variants.changed is None:
-        variants.changed = frozenset(variants.effects(example_inputs).changed)
-    variants.changed &= set(watched)
-    signature = read_signature(example_inputs, watched, variants.changed)
-    if signature:
-        variants.add(signature, example_inputs)
-    elif variants.plain is None:
-        variants.plain = compile_graph(gm, example_inputs)
-    checked = signature or variants.changed or variants.plain is None
-    compiled = variants.as_function() if checked else variants.plain
-    assert compiled is not None
-    return _with_unrecorded_views(compiled, unrecorded) if unrecorded else compiled
+        if effects.detached and torch.is_grad_enabled():
+            with_history = effects.detached
+            gm = return_histories(gm, with_history)
+    variants = _Variants(gm, watched, compile_graph, compilation, effects)
+    compiled = variants.compile(example_inputs)
+    if with_history:
+        compiled = with_histories(compiled, with_history)
+    if effects is not None and effects.dead_ends and torch.is_grad_enabled():
+        compiled = with_dead_ends(compiled, effects.dead_ends)
+    unrecorded = variants.unrecorded_views(example_inputs)
+    return with_unrecorded_views(compiled, unrecorded) if unrecorded else compiled
 
 
-def _with_unrecorded_views(compiled: Callable[..., Any], positions: list[int]) -> Callable[..., Any]:
-    """Return what a model made under ``no_grad`` as a view made under ``no_grad``.
+def needs_a_look(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Tell whether effects of a graph could matter that AOTAutograd doesn't tell; looking costs a fake run."""
+    overlapping = any(isinstance(x, torch.Tensor) and overlaps_itself(x) for x in inputs)
+    return overlapping or any(
+        _compat.hides_from_autograd(node) or _name(node.target) in _GEOMETRY_CHANGES
+        for node in gm.graph.nodes
+    )
 
-    In eager such a view requires a gradient and passes none on. AOTAutograd knows of no such outputs: what it
-    returns passes gradients on.
+
+def _name(target: Any) -> str:
+    return str(getattr(target, "__name__", target))
+
+
+_GEOMETRY_CHANGES = frozenset(
+    f"{name}_"
+    for name in (
+        *("as_strided", "resize", "resize_as", "set", "squeeze", "swapaxes", "swapdims", "t", "transpose"),
+        "unsqueeze",
+    )
+)
+
+
+def _with_constants(
+    gm: fx.GraphModule, inputs: Sequence[Any]
+) -> tuple[fx.GraphModule, Callable[[Sequence[Any]], list[Any]]]:
+    """Return a graph with the numbers among its inputs written into it, and what takes the other inputs.
+
+    A variant is for these numbers only. AOTAutograd would make symbols of them.
     """
+    numbers = {i: x for i, x in enumerate(inputs) if isinstance(x, (int, float))}
+    if not numbers:
+        return gm, list
 
-    def call(*inputs: Any) -> Any:
-        outputs = list(compiled(*inputs))
-        with torch.no_grad():
-            for i in positions:
-                outputs[i] = outputs[i].view_as(outputs[i])
-        return tuple(outputs)
+    def placeholders(graph: fx.Graph) -> dict[fx.Node, Any]:
+        nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        return {
+            node: numbers[i] if i in numbers else graph.placeholder(node.name) for i, node in enumerate(nodes)
+        }
 
-    return call
+    others = [i for i in range(len(inputs)) if i not in numbers]
+    return copy_graph(gm, inputs=placeholders), lambda given: [given[i] for i in others]
 
 
 def _share_memory(tensors: list[torch.Tensor]) -> bool:
@@ -117,26 +144,33 @@ class _Variants:
     Attributes:
         plain: The variant for inputs that share no memory, if compiled yet.
         changed: Positions of the inputs that the graph changes, once known.
+        reshaped: Positions of those that it both writes and gives another geometry, if that was looked at.
     """
 
     def __init__(
         self,
         gm: fx.GraphModule,
-        example_inputs: Sequence[Any],
         watched: list[int],
         compile_graph: CompileGraph,
         compilation: Compilation,
+        effects: Effects | None,
     ) -> None:
         self.plain: Callable[..., Any] | None = None
         self.changed: frozenset[int] | None = None
+        self.reshaped: frozenset[int] = frozenset()
         self._gm = gm
-        self._effects: Effects | None = None
+        self._effects = effects
         self._watched = watched
         self._compile_graph = compile_graph
         self._compilation = compilation
-        # Their storages have no address to compare quickly.
-        self._opaque = any(_compat.is_opaque(example_inputs[i]) for i in watched)
+        self._opaque = False
         self._merged: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
+        if effects is not None:
+            self._note(effects)
+
+    def _note(self, effects: Effects) -> None:
+        self.changed = frozenset(effects.changed).intersection(self._watched)
+        self.reshaped = frozenset(effects.reshaped).intersection(self._watched)
 
     def effects(self, inputs: Sequence[Any]) -> Effects:
         """Return what the graph does to its inputs, looked up at the first need of it."""
@@ -144,14 +178,63 @@ class _Variants:
             self._effects = find_effects(self._gm, inputs)
         return self._effects
 
+    def compile(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile for these inputs, and return what to call with them and with others."""
+        # Their storages have no address to compare quickly.
+        self._opaque = any(_compat.is_opaque(inputs[i]) for i in self._watched)
+        shared = _share_memory([inputs[i] for i in self._watched])
+        if not (shared or self.reshaped):
+            self._compile_plain(inputs)
+        if self.changed is None:
+            self._note(self.effects(inputs))
+        assert self.changed is not None
+        signature = read_signature(inputs, self._watched, self.changed, self.reshaped)
+        if shared and not signature:
+            self._compile_plain(inputs)
+        if signature or self.plain is None:
+            self.add(signature, inputs)
+        return self.as_function() if self.changed or self.plain is None else self.plain
+
+    def unrecorded_views(self, inputs: Sequence[Any]) -> dict[int, int | None]:
+        """Return the outputs that `with_unrecorded_views` has to make anew, as `Effects` has them."""
+        if torch.is_grad_enabled():
+            return {} if self._effects is None else self._effects.unrecorded
+        only_plain = self.plain is not None and not self.changed
+        if only_plain or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+            return {}
+        return self.effects(inputs).unrecorded
+
+    def _compile_plain(self, inputs: Sequence[Any]) -> None:
+        _compat.forget_metadata()
+        try:
+            self.plain = self._compile_graph(self._gm, inputs)
+        except UnsupportedAliasingError:
+            if not self._without_gradients:
+                raise
+            return  # A variant whose inputs require none will do.
+        if _compat.returns_views_of_written_inputs() and any(map(_compat.is_symbolic, inputs)):
+            # With symbolic sizes AOTAutograd makes such a view by the geometry that it had in the new values,
+            # which have their own strides and begin at 0 (torch 2.10 to 2.13, silently).
+            self.plain = None
+            return
+        changed = _compat.changed_inputs(self._gm, len(inputs)) if self.changed is None else None
+        if changed is not None:
+            # Known for nothing, once AOTAutograd has traced the graph.
+            self.changed = changed.intersection(self._watched)
+
+    @property
+    def _without_gradients(self) -> bool:
+        """Whether nothing that the graph computes here can have a gradient."""
+        return not (torch.is_grad_enabled() or any(map(_compat.turns_gradients_on, self._gm.graph.nodes)))
+
     def as_function(self) -> Callable[..., Any]:
         """Return what to call."""
-        if self._opaque:
-            return lambda *inputs: self._for(inputs)(*inputs)
         watched, count = self._watched, len(self._watched)
         take = operator.itemgetter(*watched) if count > 1 else lambda inputs: (inputs[watched[0]],)
         assert self.changed is not None
         changed = self.changed
+        if self._opaque:
+            return lambda *inputs: self._for(inputs)(*inputs)
 
         def call(*inputs: Any) -> Any:
             plain = self.plain
@@ -167,7 +250,7 @@ class _Variants:
     def _for(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Return the variant for the inputs of a call."""
         assert self.changed is not None
-        signature = read_signature(inputs, self._watched, self.changed)
+        signature = read_signature(inputs, self._watched, self.changed, self.reshaped)
         if not signature and self.plain is not None:
             return self.plain
         return self._find(signature, inputs)
@@ -228,12 +311,17 @@ class _Variants:
         """Compile for fake versions of the inputs, in a tracing context of their own.
 
         Nothing of a frame that Dynamo may be compiling is touched, and no trace sees what its tensors can't
-        have: being views, or inference mode's.
+        have: being views, or inference mode's, or requiring gradients where there are none, for autograd has
+        rules for such views whatever becomes of them.
         """
+        gm, tensors = _with_constants(gm, inputs)
         mode = _compat.new_fake_mode()
-        fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else x for x in inputs]
+        fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else x for x in tensors(inputs)]
+        if self._without_gradients:
+            fakes = [x.detach() if isinstance(x, torch.Tensor) else x for x in fakes]
         with _compat.tracing_under(mode):
-            return self._compile_graph(gm, fakes)
+            compiled = self._compile_graph(gm, fakes)
+        return lambda *inputs: compiled(*tensors(inputs))
 
     def _record(self, action: str, code: str, detail: str) -> None:
         decision = Decision("aliasing", f"graph {self._compilation.graph}", action, code, detail)

@@ -16,11 +16,9 @@ import torch
 from torch import fx
 
 from aot_core import _compat
+from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory
 
-__all__ = ["Effects", "Geometry", "InputEffect", "fake_like", "find_effects", "geometry_of", "has_memory"]
-
-Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
-"""Size, strides and storage offset, the last two in elements."""
+__all__ = ["Effects", "InputEffect", "fake_like", "find_effects"]
 
 
 @dataclasses.dataclass
@@ -28,21 +26,14 @@ class InputEffect:
     """What happens to one input.
 
     Args:
-        visible_write: Its elements are written in a way that autograd records.
-        hidden_write: They are written under ``no_grad``, or through a detached alias.
+        written: Its elements are written.
         gains_grad: It does not require a gradient before, and does after.
         geometry: What its size, strides and offset are afterwards, if the graph changes them.
     """
 
-    visible_write: bool = False
-    hidden_write: bool = False
+    written: bool = False
     gains_grad: bool = False
     geometry: Geometry | None = None
-
-    @property
-    def written(self) -> bool:
-        """Whether its elements are written at all."""
-        return self.visible_write or self.hidden_write
 
     @property
     def changed(self) -> bool:
@@ -57,16 +48,20 @@ class Effects:
     Args:
         inputs: One per input; for one that is no tensor, nothing happens.
         returned: Position of an output → position of the input that it *is*.
-        unrecorded: Positions of outputs that are views made under ``no_grad`` of what requires a gradient.
+        unrecorded: Position of an output that is a view made under ``no_grad`` of what requires a gradient →
+            position of the input in whose memory it lies, or None if it lies in none's.
         detached: Positions of outputs that lie in an input's memory without being views of it for autograd, and
             that require a gradient all the same, since something that does was written to them.
+        dead_ends: Positions of outputs that require a gradient which leads to no input, since they are computed
+            from a view made under ``no_grad``.
         unknown: Why the graph could not be run on fake tensors, or None.
     """
 
     inputs: list[InputEffect]
     returned: dict[int, int] = dataclasses.field(default_factory=dict)
-    unrecorded: list[int] = dataclasses.field(default_factory=list)
+    unrecorded: dict[int, int | None] = dataclasses.field(default_factory=dict)
     detached: list[int] = dataclasses.field(default_factory=list)
+    dead_ends: list[int] = dataclasses.field(default_factory=list)
     unknown: str | None = None
 
     @property
@@ -74,11 +69,10 @@ class Effects:
         """Positions of the inputs that change, or of all where that is not known."""
         return [i for i, effect in enumerate(self.inputs) if effect.changed or self.unknown is not None]
 
-
-def geometry_of(tensor: torch.Tensor) -> Geometry:
-    """Return size, strides and storage offset of a tensor; for a symbolic number, the one it stands for."""
-    size, stride = (tuple(map(_compat.concrete, numbers)) for numbers in (tensor.size(), tensor.stride()))
-    return size, stride, _compat.concrete(tensor.storage_offset())
+    @property
+    def reshaped(self) -> list[int]:
+        """Positions of the inputs that are written and given another geometry."""
+        return [i for i, effect in enumerate(self.inputs) if effect.written and effect.geometry is not None]
 
 
 def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
@@ -96,10 +90,13 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
         watch = _WatchWrites(fakes, effects.inputs)
         with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
             outputs = fx.Interpreter(gm).run(*fakes)
-            effects.unrecorded = [i for i, output in enumerate(outputs) if _is_unrecorded_view(output)]
+            effects.unrecorded = {
+                i: _owner(output, fakes) for i, output in enumerate(outputs) if _is_unrecorded_view(output)
+            }
             effects.detached = [
                 i for i, output in enumerate(outputs) if _is_differentiable_alias(output, fakes)
             ]
+            effects.dead_ends = [i for i, output in enumerate(outputs) if _is_dead_end(output)]
     except Exception as error:
         effects.unknown = f"{type(error).__name__}: {error}"
         return effects
@@ -123,7 +120,7 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, fakes: Sequence[Any], effects: Sequence[InputEffect]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._owner = {
-            fake.untyped_storage()._cdata: (fake, effect)
+            fake.untyped_storage()._cdata: effect
             for fake, effect in zip(fakes, effects, strict=True)
             if has_memory(fake)
         }
@@ -132,13 +129,9 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         for tensor in _compat.written_arguments(func, args, kwargs):
-            owner = self._owner.get(tensor.untyped_storage()._cdata) if has_memory(tensor) else None
-            if owner is not None:
-                fake, effect = owner
-                if torch.is_grad_enabled() and (tensor.requires_grad or not fake.requires_grad):
-                    effect.visible_write = True
-                else:
-                    effect.hidden_write = True
+            effect = self._owner.get(tensor.untyped_storage()._cdata) if has_memory(tensor) else None
+            if effect is not None:
+                effect.written = True
         return result
 
 
@@ -179,12 +172,36 @@ def _is_unrecorded_view(output: Any) -> bool:
         return True  # written since, which autograd forbids for such a view
 
 
+def _is_dead_end(output: Any) -> bool:
+    if not (isinstance(output, torch.Tensor) and output.requires_grad) or _is_unrecorded_view(output):
+        return False
+    seen: set[Any] = set()
+    queue = [output.grad_fn]
+    while queue:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        if hasattr(node, "variable"):  # where a leaf's gradient is accumulated
+            return False
+        seen.add(node)
+        queue += [following for following, _ in node.next_functions]
+    return not output.is_leaf
+
+
 def _is_differentiable_alias(output: Any, fakes: Sequence[Any]) -> bool:
     if not (has_memory(output) and output.requires_grad):
         return False
-    address = output.untyped_storage()._cdata
-    owners = [fake for fake in fakes if has_memory(fake) and fake.untyped_storage()._cdata == address]
-    return any(owner is not output and owner is not output._base for owner in owners)
+    owner = _owner(output, fakes)
+    return owner is not None and alias_root(fakes[owner]) is not alias_root(output)
+
+
+def _owner(output: torch.Tensor, fakes: Sequence[Any]) -> int | None:
+    """Return the position of the input in whose memory an output lies."""
+    if not has_memory(output):
+        return None
+    storage = output.untyped_storage()._cdata
+    owners = (i for i, x in enumerate(fakes) if has_memory(x) and x.untyped_storage()._cdata == storage)
+    return next(owners, None)
 
 
 def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:
@@ -200,10 +217,3 @@ def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:
 def _relative(changed: Geometry, tensor: torch.Tensor) -> Geometry:
     size, stride, offset = changed
     return size, stride, offset + geometry_of(tensor)[2]
-
-
-def has_memory(value: Any) -> bool:
-    """Tell whether a value is a tensor whose elements lie in a storage of its own, by size and strides."""
-    return (
-        isinstance(value, torch.Tensor) and value.layout is torch.strided and not _compat.is_subclass(value)
-    )

@@ -27,9 +27,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from aot_core.aliasing.effects import Effects, Geometry
-from aot_core.aliasing.signature import AliasGroup, AliasSignature, alias_root
-from aot_core.aliasing.view_chain import insert_view, is_contiguous
+from aot_core.aliasing.effects import Effects
+from aot_core.aliasing.memory import Geometry, alias_root, is_contiguous
+from aot_core.aliasing.signature import AliasGroup, AliasSignature, Member
+from aot_core.aliasing.view_chain import insert_view
 from aot_core.errors import UnsupportedAliasingError
 from aot_core.graph_copy import copy_graph
 
@@ -48,12 +49,15 @@ class MergedGraph:
         gathers: One for each of its inputs.
         returned: Position of an output → position of the caller's input that it is.
         geometries: Position of a caller's input → what its size, strides and offset become.
+        histories: For each output behind the original's: position of a caller's input whose root autograd shall
+            see overwritten with it. It holds what lies there already.
     """
 
     gm: fx.GraphModule
     gathers: tuple[Gather, ...]
     returned: dict[int, int]
     geometries: dict[int, Geometry]
+    histories: tuple[int, ...]
 
     def inputs(self, given: Sequence[Any]) -> list[Any]:
         """Return the inputs of the merged graph for a call."""
@@ -61,10 +65,14 @@ class MergedGraph:
 
     def restore(self, given: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
         """Do to the caller's own tensors what the merged graph did to its views, and return the outputs."""
+        count = len(outputs) - len(self.histories)
+        for position, value in zip(self.histories, outputs[count:], strict=True):
+            alias_root(given[position]).copy_(value)
         for position, (size, stride, offset) in self.geometries.items():
             given[position].as_strided_(size, stride, offset)
         return tuple(
-            given[self.returned[i]] if i in self.returned else output for i, output in enumerate(outputs)
+            given[self.returned[i]] if i in self.returned else output
+            for i, output in enumerate(outputs[:count])
         )
 
 
@@ -89,6 +97,7 @@ def merge_aliases(
         _check(group, effects, names, subject)
 
     gathers: list[Gather] = []
+    roots: dict[int, fx.Node] = {}
 
     def merged_inputs(graph: fx.Graph) -> dict[fx.Node, Any]:
         renamed: dict[fx.Node, Any] = {}
@@ -99,19 +108,28 @@ def merge_aliases(
                 gathers.append(_take(position))
                 renamed[node] = graph.placeholder(node.name)
             elif group not in bases:
-                gathers.append(_base_of(group))
+                gathers.append(_base_of(group, effects))
                 bases[group] = graph.placeholder(f"base_of_{node.name}")
         for group, base in bases.items():
-            _regenerate(graph, group, base, [placeholders[i] for i in group.positions], renamed)
+            roots.update(_detached_roots(graph, group, base, effects))
+            for member in group.members:
+                node = placeholders[member.position]
+                if member.same_as != member.position:
+                    renamed[node] = renamed[placeholders[member.same_as]]
+                else:
+                    renamed[node] = _regenerate(graph, group, base, member, effects, roots)
         return renamed
 
-    merged = {i for group in signature if not group.one_tensor for i in group.positions}
+    def merged_outputs(values: Any) -> Any:
+        kept = (None if i in returned else value for i, value in enumerate(values))
+        return (*kept, *(root.graph.call_method("clone", (root,)) for root in roots.values()))
+
     # A member that is the base itself is an input of the merged graph too, and AOTAutograd returns it.
-    viewed = merged - {m.position for group in signature for m in group.members if group.is_carrier(m)}
+    viewed = {m.position for group in signature for m in group.members if not _is_base(group, m, effects)}
     returned = {out: i for out, i in effects.returned.items() if i in viewed}
     geometries = {i: g for i in viewed if (g := effects.inputs[i].geometry) is not None}
-    copied = copy_graph(gm, inputs=merged_inputs, outputs=lambda values: _without(values, returned))
-    return MergedGraph(copied, tuple(gathers), returned, geometries)
+    copied = copy_graph(gm, inputs=merged_inputs, outputs=merged_outputs)
+    return MergedGraph(copied, tuple(gathers), returned, geometries, tuple(roots))
 
 
 def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) -> None:
@@ -126,7 +144,7 @@ def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) 
 
     if effects.unknown is not None:
         raise refuse(f"what it does to them can't be told ({effects.unknown})")
-    if group.one_tensor:
+    if all(_is_base(group, member, effects) for member in group.members):
         return
     if not all(_has_view_as(group, member.dtype) for member in group.members):
         raise refuse("they have different dtypes, of which one does not fill the memory")
@@ -146,13 +164,8 @@ def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) 
     connected = [m for m in group.members if not group.is_detached(m)]
     if any(m.requires_grad != group.roots_require_grad[m.root] for m in connected):
         raise refuse("one of them is a view of a tensor that requires a gradient, and requires none itself")
-    if any(e.gains_grad and group.is_detached(m) for m, e in touched):
-        raise refuse("a detached one among them comes to require a gradient by a write")
-    detached = [group.is_detached(m) for m, _ in touched]
-    visible = any(e.visible_write and not d for (_, e), d in zip(touched, detached, strict=True))
-    hidden = any(e.hidden_write or (e.written and d) for (_, e), d in zip(touched, detached, strict=True))
-    if visible and hidden:
-        raise refuse("some of the writes are recorded by autograd and others are hidden from it")
+    if any(e.gains_grad and m.dtype != group.base_dtype for m, e in touched):
+        raise refuse("one of another dtype than the others comes to require a gradient by a write")
 
 
 def _has_view_as(group: AliasGroup, dtype: torch.dtype) -> bool:
@@ -172,9 +185,9 @@ def _take(position: int) -> Gather:
     return lambda given: given[position]
 
 
-def _base_of(group: AliasGroup) -> Gather:
+def _base_of(group: AliasGroup, effects: Effects) -> Gather:
     first = group.members[0].position
-    if group.one_tensor:
+    if group.one_tensor and _is_base(group, group.members[0], effects):
         return _take(first)
     carrier = group.carrier
     if carrier is not None:
@@ -189,26 +202,56 @@ def _base_of(group: AliasGroup) -> Gather:
     return whole_storage
 
 
-def _regenerate(
-    graph: fx.Graph, group: AliasGroup, base: fx.Node, nodes: list[fx.Node], renamed: dict[fx.Node, Any]
-) -> None:
-    """Map each member's placeholder to what stands for it: the base, or a view of it."""
+def _is_base(group: AliasGroup, member: Member, effects: Effects) -> bool:
+    """Tell whether a member is what stands for its group, and not a view of it.
+
+    One that comes to have another geometry never is. AOTAutograd would lose what is then written through older
+    views of it, and what is a view can take any geometry.
+    """
+    if any(effects.inputs[m.position].geometry for m in group.members if m.same_as == member.same_as):
+        return False
+    return group.one_tensor or group.is_carrier(member)
+
+
+def _detached_roots(
+    graph: fx.Graph, group: AliasGroup, base: fx.Node, effects: Effects
+) -> dict[int, fx.Node]:
+    """Make a detached alias of the base for each root that comes to require a gradient by a write to a member.
+
+    All members of that root are views of it, so that its history is that of all writes to them.
+
+    Returns:
+        Position of the first member of such a root → the alias.
+    """
     made: dict[int, fx.Node] = {}
-    for member, node in zip(group.members, nodes, strict=True):
-        if member.same_as not in made:
-            value = base
-            if not group.one_tensor and not group.is_carrier(member):
-                if group.is_detached(member):
-                    value = graph.call_method("detach", (value,))
-                geometry = group.base_geometry
-                if member.dtype != group.base_dtype:
-                    flat = graph.call_method("view", (value, -1))
-                    value = graph.call_method("view", (flat, member.dtype))
-                    geometry = ((_elements_as(group, member.dtype),), (1,), 0)
-                value = insert_view(graph, value, geometry, member.geometry)
-            made[member.same_as] = value
-        renamed[node] = made[member.same_as]
+    gained = {m.root for m in group.members if group.is_detached(m) and effects.inputs[m.position].gains_grad}
+    for root in sorted(gained):
+        first = next(member for member in group.members if member.root == root)
+        alias = graph.call_method("detach", (base,))
+        made[first.position] = insert_view(graph, alias, group.base_geometry, group.root_geometries[root])
+    return made
 
 
-def _without(outputs: Any, returned: dict[int, int]) -> Any:
-    return tuple(None if i in returned else output for i, output in enumerate(outputs))
+def _regenerate(
+    graph: fx.Graph,
+    group: AliasGroup,
+    base: fx.Node,
+    member: Member,
+    effects: Effects,
+    roots: dict[int, fx.Node],
+) -> fx.Node:
+    """Return what stands for a member: the base, or a view of it."""
+    if _is_base(group, member, effects):
+        return base
+    first = next(other for other in group.members if other.root == member.root)
+    if first.position in roots:
+        geometry = group.root_geometries[member.root]
+        return insert_view(graph, roots[first.position], geometry, member.geometry)
+    value, geometry = base, group.base_geometry
+    if group.is_detached(member):
+        value = graph.call_method("detach", (value,))
+    if member.dtype != group.base_dtype:
+        flat = graph.call_method("view", (value, -1))
+        value = graph.call_method("view", (flat, member.dtype))
+        geometry = ((_elements_as(group, member.dtype),), (1,), 0)
+    return insert_view(graph, value, geometry, member.geometry)

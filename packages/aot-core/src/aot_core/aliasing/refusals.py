@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import Effects, geometry_of, has_memory
+from aot_core.aliasing.effects import Effects
+from aot_core.aliasing.memory import overlaps_itself
 from aot_core.aliasing.signature import AliasSignature
 from aot_core.errors import UnsupportedAliasingError
 
-__all__ = ["needs_a_look", "overlaps_itself", "refuse_opaque_views", "refuse_unsupported"]
-
-
-def needs_a_look(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
-    """Tell whether a graph could hold something to refuse; most can't, and looking costs a fake run."""
-    overlapping = any(isinstance(x, torch.Tensor) and overlaps_itself(x) for x in inputs)
-    return overlapping or any(_compat.hides_from_autograd(node) for node in gm.graph.nodes)
+__all__ = ["refuse_opaque_views", "refuse_unsupported"]
 
 
 def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effects, *, subject: str) -> None:
@@ -27,10 +21,7 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
 
     Raises:
         UnsupportedAliasingError: the graph writes to an input whose elements overlap, such as an expanded
-            one: written back, the last of several values for one place would win. Or it writes to an input
-            that requires a gradient both in sight of autograd and hidden from it: written back as a whole, the
-            hidden part would be seen. Or it returns a detached alias of an input that has come to require a
-            gradient of its own.
+            one: written back, the last of several values for one place would win.
     """
     names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     for name, x, effect in zip(names, inputs, effects.inputs, strict=True):
@@ -39,16 +30,6 @@ def refuse_unsupported(gm: fx.GraphModule, inputs: Sequence[Any], effects: Effec
                 f"{subject} writes to its input {name}, whose elements overlap in memory (size "
                 f"{tuple(x.size())}, strides {tuple(x.stride())}). Pass a contiguous copy: x.contiguous()."
             )
-        if effect.visible_write and effect.hidden_write and x.requires_grad and torch.is_grad_enabled():
-            raise UnsupportedAliasingError(
-                f"{subject} writes to its input {name}, which requires a gradient, both in sight of autograd and "
-                "hidden from it (under no_grad, or through a detached alias). Keep to one of the two."
-            )
-    if effects.detached and torch.is_grad_enabled():
-        raise UnsupportedAliasingError(
-            f"{subject} returns, as output {effects.detached[0]}, a detached alias of an input to which it has "
-            "written what requires a gradient. Write to the input itself, or return a copy."
-        )
 
 
 def refuse_opaque_views(
@@ -70,16 +51,3 @@ def refuse_opaque_views(
                 f"{subject} changes memory that its inputs {shared} share or are views of, on device "
                 f"{first.device}, which does not tell where in it a view lies. Pass copies: x.clone()."
             )
-
-
-def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Tell whether two elements of a tensor may lie in the same place."""
-    if not has_memory(tensor):
-        return False
-    size, stride, _ = geometry_of(tensor)
-    reach = 0
-    for step, n in sorted((s, n) for n, s in zip(size, stride, strict=True) if n > 1):
-        if step <= reach:
-            return True
-        reach += step * (n - 1)
-    return False

@@ -13,16 +13,14 @@ from typing import Any
 import torch
 
 from aot_core import _compat
-from aot_core.aliasing.effects import Geometry, geometry_of
+from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, storage_address
 
 __all__ = [
     "AliasGroup",
     "AliasSignature",
     "Member",
-    "alias_root",
     "is_view_of_leaf",
     "read_signature",
-    "storage_address",
 ]
 
 
@@ -58,7 +56,7 @@ class AliasGroup:
     """Inputs that lie in the same memory.
 
     Args:
-        members: In the order of the inputs. Two at least; or one, if it is a view of a leaf.
+        members: In the order of the inputs. Two at least; or one, if it is a view of a leaf, or reshaped.
         roots_require_grad: For each root, whether it requires a gradient.
         root_dtypes: For each root, its dtype.
         root_geometries: For each root, its size, strides and offset.
@@ -120,27 +118,17 @@ AliasSignature = tuple[AliasGroup, ...]
 """All groups of a call that matter. Hashable; empty when nothing is shared."""
 
 
-def storage_address(tensor: torch.Tensor) -> int:
-    """Return what tells whether two tensors lie in the same memory; 0 for one without elements."""
-    storage = tensor.untyped_storage()
-    if _compat.is_fake(tensor) or _compat.is_opaque(tensor):
-        return int(storage._cdata)
-    return storage.data_ptr()
-
-
-def alias_root(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that autograd takes a view to be a view of; for one that is no view, itself."""
-    base = tensor._base
-    return tensor if base is None else base
-
-
-def read_signature(inputs: Sequence[Any], watched: Sequence[int], changed: Set[int]) -> AliasSignature:
+def read_signature(
+    inputs: Sequence[Any], watched: Sequence[int], changed: Set[int], reshaped: Set[int] = frozenset()
+) -> AliasSignature:
     """Group the inputs of a call by the memory they lie in.
 
     Args:
         inputs: Of the call.
         watched: Positions of the inputs that have memory of their own: strided tensors.
         changed: Positions of those that the graph changes; a group without one of them is left out.
+        reshaped: Positions of those that it both writes and gives another geometry. Each is in a group, if in
+            one of its own.
     """
     by_address: dict[int, list[int]] = {}
     for position in watched:
@@ -150,7 +138,7 @@ def read_signature(inputs: Sequence[Any], watched: Sequence[int], changed: Set[i
         for address, positions in by_address.items()
         if address
         and not changed.isdisjoint(positions)
-        and (len(positions) > 1 or is_view_of_leaf(inputs[positions[0]]))
+        and (len(positions) > 1 or positions[0] in reshaped or is_view_of_leaf(inputs[positions[0]]))
     )
 
 

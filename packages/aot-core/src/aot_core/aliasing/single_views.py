@@ -34,19 +34,16 @@ _PARTING = ("chunk", "split", "split_with_sizes", "tensor_split", "unbind")
 def split_returned_views(gm: fx.GraphModule) -> fx.GraphModule:
     """Return a graph that returns no part of a multi-output view as such; the given one, if it does not.
 
-    Only looks at graphs whose nodes carry fake tensors, as Dynamo's do, and leaves parts of symbolic size
-    alone.
+    Only looks at graphs whose nodes carry fake tensors, as Dynamo's do.
     """
-    replacements = {node.name: made for node in _returned_parts(gm.graph) if (made := _alone(node))}
-    if not replacements:
+    found = {node.name for node in _returned_parts(gm.graph) if _dimension(node) is not None}
+    if not found:
         return gm
     copied = copy_graph(gm)
     for node in list(copied.graph.nodes):
-        if node.name in replacements:
-            target, arguments = replacements[node.name]
+        if node.name in found:
             with copied.graph.inserting_before(node):
-                whole = node.args[0].args[0]
-                single = copied.graph.call_function(target, (whole, *arguments))
+                single = _alone(node)
             single.meta = dict(node.meta)
             node.replace_all_uses_with(single)
             copied.graph.erase_node(node)
@@ -70,8 +67,8 @@ def _parts(node: Any) -> bool:
     return called and _name(node) in _PARTING
 
 
-def _alone(part: fx.Node) -> tuple[Any, tuple[int, ...]] | None:
-    """Return the operator, and its arguments behind the tensor, that make a part by itself."""
+def _dimension(part: fx.Node) -> int | None:
+    """Return the dimension that a part is cut out of, or None if the graph does not tell."""
     parting: Any = part.args[0]
     siblings = parting.meta.get("example_value")
     whole = parting.all_input_nodes[0].meta.get("example_value")
@@ -82,15 +79,30 @@ def _alone(part: fx.Node) -> tuple[Any, tuple[int, ...]] | None:
         return None
     position = len(parting.args) - 1
     dim = parting.kwargs.get("dim", parting.args[-1] if position >= _DIM_AT.get(_name(parting), 2) else 0)
-    if not isinstance(dim, int):
-        return None
+    return dim if isinstance(dim, int) else None
+
+
+def _alone(part: fx.Node) -> fx.Node:
+    """Add what makes a part by itself."""
+    parting: Any = part.args[0]
+    graph, whole, dim = part.graph, parting.args[0], _dimension(part)
+    siblings = parting.meta["example_value"]
+    index: Any = part.args[1]
     index %= len(siblings)
     if _name(parting) == "unbind":
-        return torch.select, (dim, index)
-    lengths = [sibling.size(dim) for sibling in siblings]
-    if not all(isinstance(length, int) for length in lengths):
-        return None
-    return torch.narrow, (dim, sum(lengths[:index]), lengths[index])
+        return graph.call_function(torch.select, (whole, dim, index))
+
+    def length(i: int) -> Any:
+        known = siblings[i].size(dim)
+        if isinstance(known, int):
+            return known
+        # Symbolic: read off the part, of which that is left.
+        return graph.call_method("size", (graph.call_function(operator.getitem, (parting, i)), dim))
+
+    start: Any = 0
+    for i in range(index):
+        start = graph.call_function(operator.add, (start, length(i)))
+    return graph.call_function(torch.narrow, (whole, dim, start, length(index)))
 
 
 _DIM_AT = {"unbind": 1}

@@ -16,9 +16,9 @@ import math
 import torch
 from torch import fx
 
-from aot_core.aliasing.effects import Geometry
+from aot_core.aliasing.memory import Geometry, is_contiguous
 
-__all__ = ["insert_view", "is_contiguous"]
+__all__ = ["insert_view"]
 
 
 def insert_view(graph: fx.Graph, base: fx.Node, base_geometry: Geometry, view: Geometry) -> fx.Node:
@@ -33,9 +33,14 @@ def insert_view(graph: fx.Graph, base: fx.Node, base_geometry: Geometry, view: G
     if view == base_geometry:
         return graph.call_method("view", (base, list(view[0])))
     size, stride, offset = view
-    order = _nesting(base_geometry, view)
-    if order is None:
+    # A shape says nothing of the stride of a dimension of size 1, so those are put in last.
+    kept = [dim for dim, n in enumerate(size) if n != 1] or list(range(len(size)))[-1:]
+    inner = tuple(size[dim] for dim in kept), tuple(stride[dim] for dim in kept), offset
+    order = _nesting(base_geometry, inner)
+    added = _unsqueezed(view, kept)
+    if order is None or added is None:
         return graph.call_function(torch.as_strided, (base, size, stride, offset))
+    size, stride, offset = inner
     # Each dimension is cut out of the last, which is then split into its steps and what lies within one.
     node = base if len(base_geometry[0]) == 1 else graph.call_method("view", (base, [-1]))
     start, made = offset - base_geometry[2], []
@@ -52,7 +57,25 @@ def insert_view(graph: fx.Graph, base: fx.Node, base_geometry: Geometry, view: G
         start = 0
     if order != sorted(order):
         node = graph.call_method("permute", (node, [order.index(dim) for dim in range(len(order))]))
+    for dim in added:
+        node = graph.call_method("unsqueeze", (node, dim))
     return node
+
+
+def _unsqueezed(view: Geometry, kept: list[int]) -> list[int] | None:
+    """Return where to unsqueeze, one after the other, what has the kept dimensions of a view.
+
+    None if that makes other strides.
+    """
+    size, stride, _ = view
+    added = []
+    for dim in reversed(range(len(size))):
+        if dim not in kept:
+            last = dim == len(size) - 1
+            if stride[dim] != (1 if last else size[dim + 1] * stride[dim + 1]):
+                return None
+            added.append(sum(other < dim for other in kept))
+    return added
 
 
 def _nesting(base: Geometry, view: Geometry) -> list[int] | None:
@@ -64,8 +87,6 @@ def _nesting(base: Geometry, view: Geometry) -> list[int] | None:
     if not (is_contiguous(base) and size and all(size) and all(stride) and offset >= base[2]):
         return None
     order = sorted(range(len(size)), key=lambda dim: (-stride[dim], -size[dim]))
-    if any(size[dim] == 1 for dim in order[:-1]):
-        return None  # a shape says nothing of the stride of a dimension of size 1
     room = math.prod(base[0]) - (offset - base[2])
     for depth, dim in enumerate(order):
         innermost = depth == len(order) - 1
@@ -73,14 +94,3 @@ def _nesting(base: Geometry, view: Geometry) -> list[int] | None:
             return None
         room = stride[dim]
     return order
-
-
-def is_contiguous(geometry: Geometry) -> bool:
-    """Tell whether elements follow each other without gaps, the last dimension fastest."""
-    size, stride, _ = geometry
-    expected = 1
-    for n, s in zip(reversed(size), reversed(stride), strict=True):
-        if n != 1 and s != expected:
-            return False
-        expected *= n
-    return True

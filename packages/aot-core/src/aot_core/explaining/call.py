@@ -21,7 +21,7 @@ import torch
 
 from aot_core import _compat
 from aot_core._compat import pytree
-from aot_core.aliasing.effects import geometry_of, has_memory
+from aot_core.aliasing.memory import geometry_of, has_memory
 from aot_core.backend import Backend
 from aot_core.debug import aot_core_eager
 from aot_core.explaining.captured_graph import what

@@ -15,8 +15,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import Geometry, geometry_of, has_memory
-from aot_core.aliasing.signature import alias_root, storage_address
+from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory, storage_address
 from aot_core.explaining.explanation import InputExplanation, MetadataChange, OutputExplanation, Write
 from aot_core.explaining.memory_overlap import Region, region_of, regions_overlap, same_memory
 from aot_core.explaining.tensor_names import TensorNames, name_of_source

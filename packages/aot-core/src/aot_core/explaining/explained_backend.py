@@ -20,8 +20,8 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import has_memory
-from aot_core.aliasing.signature import read_signature, storage_address
+from aot_core.aliasing.memory import has_memory, storage_address
+from aot_core.aliasing.signature import read_signature
 from aot_core.backend import Backend
 from aot_core.compilation import Compilation, current_compilation
 from aot_core.explaining.captured_graph import CapturedGraph, explain_captured, user_line, what

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from aot_core import _compat
 from aot_core._compat import pytree
-from aot_core.aliasing.signature import alias_root
+from aot_core.aliasing.memory import alias_root
 from aot_core.errors import UncopyableError
 
 __all__ = ["Copies", "random_state_kept"]

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from aot_core.aliasing.effects import geometry_of, has_memory
-from aot_core.aliasing.signature import storage_address
+from aot_core.aliasing.memory import geometry_of, has_memory, storage_address
 
 __all__ = ["Region", "region_of", "regions_overlap", "same_memory"]
 
