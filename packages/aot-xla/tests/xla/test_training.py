@@ -226,7 +226,7 @@ def test_unsigned_16_bit_is_refused():
     from aot_xla import UnsupportedDtypeError
 
     x = torch.tensor([40000], dtype=torch.uint16)
-    with pytest.raises(Exception, match="takes for torch.int16") as caught, torch.no_grad():
+    with pytest.raises(Exception, match=r"takes for torch\.int16") as caught, torch.no_grad():
         torch.compile(lambda x: x.to(torch.float32), backend="aot_torchxla_trace_once")(x)
     assert isinstance(caught.value.inner_exception, UnsupportedDtypeError)
 
