@@ -9,6 +9,7 @@ batch norm             leaves the variance of the batch biased in ``running_var`
 ``maximum, minimum``   drop a NaN in the second argument
 ``clamp`` on one side  takes the dtype's largest number for the missing bound: infinity is cut
 ``div`` of integers    rounds through float32
+attention on the CPU   is unknown, a fused kernel of the CPU's
 =====================  =======================================================================
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from aot_xla import _compat
+from aot_xla.attention import attention, attention_backward
 
 __all__ = ["decompositions"]
 
@@ -35,6 +37,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.clamp_min.default: clamp_min,
         aten.clamp.default: clamp,
         aten.copy.default: copy,
+        aten._scaled_dot_product_flash_attention_for_cpu.default: attention,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
         aten.div.Scalar_mode: divide,
         aten.div.Tensor_mode: divide,
         aten.floor_divide.default: floor_divide,

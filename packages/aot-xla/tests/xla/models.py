@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -174,13 +175,18 @@ class Digits(nn.Module):
         return F.cross_entropy(self.body(images), labels)
 
 
-def digits(step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+@functools.cache
+def all_digits() -> tuple[torch.Tensor, torch.Tensor]:
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
+    return torch.tensor(images, dtype=torch.float64).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
+
+
+def digits(step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    images, labels = all_digits()
     chosen = torch.randint(0, len(labels), (16,), generator=generator)
-    pixels = torch.tensor(images, dtype=torch.float64)[chosen].reshape(-1, 1, 8, 8) / 16
-    return pixels, torch.tensor(labels)[chosen]
+    return images[chosen], labels[chosen]
 
 
 def convolution() -> nn.Module:
