@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -71,6 +70,8 @@ class Gpt(nn.Module):
         self.token, self.position = nn.Embedding(16, 8), nn.Embedding(6, 8)
         self.blocks = nn.ModuleList(Block(8, dropout) for _ in range(2))
         self.head = nn.Linear(8, 16, bias=False)
+
+    def tie(self):
         self.head.weight = self.token.weight
 
     def forward(self, ids):
@@ -96,6 +97,8 @@ class TiedWeights(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encode, self.decode = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def tie(self):
         self.decode.weight = self.encode.weight
 
     def forward(self, x):
@@ -253,5 +256,8 @@ class Training:
 
 def start(case: Case, device: torch.device, compile: Callable[[nn.Module], Any]) -> Training:  # noqa: A002
     torch.manual_seed(0)
-    model = copy.deepcopy(case.make()).to(case.dtype).to(device)
+    model = case.make().to(case.dtype).to(device)
+    if hasattr(model, "tie"):
+        # Moving a model to XLA makes each of its modules a parameter of its own.
+        model.tie()
     return Training(case, model, compile(model))
