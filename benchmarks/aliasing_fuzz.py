@@ -1,6 +1,7 @@
 """Random programs over aliased and mutated inputs: does a `torch.compile` backend do what eager does?
 
     python benchmarks/aliasing_fuzz.py --programs 500 --seed 0 --torch-stock --jobs 2
+    python benchmarks/aliasing_fuzz.py --programs 500 --torch-stock --install     # torch's with our analyses
     python benchmarks/aliasing_fuzz.py --seed 0 --only 137        # one program: its code and what differs
 
 Each program is run eagerly and compiled, on inputs made afresh with the same aliasing, and compared in output
@@ -11,6 +12,7 @@ values, gradients, mutated inputs, alias relations and strides. What is wrong wi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -26,6 +28,8 @@ from aliasing.pool import run_in_chunks
 from aliasing.report import kinds_table, rejections, reproducer, verdict_table
 from aliasing.run import find_case, judge, resolve
 from aliasing.shrink import shrink
+
+from aot_core import analysis
 
 OURS = "aot_core.debug:aot_core_eager"
 STOCK = ("aot_eager", "inductor")
@@ -46,6 +50,8 @@ def main() -> int:
     records = _run_all(options, backends)
     seconds = time.monotonic() - started
     front = "no Dynamo in front" if options.no_dynamo else "torch.compile"
+    if options.install:
+        front += f", aot_core.analysis under {' and '.join(options.stock)}"
     print(
         f"torch {torch.__version__}, {front}, seed {options.seed}: {len(records)} programs in {seconds:.0f} s"
     )
@@ -77,6 +83,11 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--stock", nargs="*", default=[], metavar="NAME", help="the same programs on these backends too"
+    )
+    parser.add_argument(
+        "--install",
+        action="store_true",
+        help="put aot_core.analysis under the backends of --torch-stock and --stock",
     )
     parser.add_argument("--no-dynamo", action="store_true", help="hand the backend a graph; no torch.compile")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
@@ -122,7 +133,8 @@ def _work(options: argparse.Namespace, backends: dict[str, str], indices: range,
             case = find_case(options.seed, index)
             results = {}
             for name, backend in resolved.items():
-                judgement = judge(case, backend, dynamo=not options.no_dynamo)
+                with _analyses(options, name):
+                    judgement = judge(case, backend, dynamo=not options.no_dynamo)
                 results[name] = {
                     "verdict": judgement.verdict,
                     "differences": [str(difference) for difference in judgement.differences],
@@ -134,11 +146,16 @@ def _work(options: argparse.Namespace, backends: dict[str, str], indices: range,
     return 0
 
 
+def _analyses(options: argparse.Namespace, backend: str) -> contextlib.AbstractContextManager[Any]:
+    return analysis.install() if options.install and backend in options.stock else contextlib.nullcontext()
+
+
 def _show(options: argparse.Namespace, backends: dict[str, str], index: int) -> int:
     case = find_case(options.seed, index)
     wrong = []
     for name, spec in backends.items():
-        judgement = judge(case, resolve(spec), dynamo=not options.no_dynamo)
+        with _analyses(options, name):
+            judgement = judge(case, resolve(spec), dynamo=not options.no_dynamo)
         wrong.append(judgement.verdict in ("loudly wrong", "silently wrong"))
         record = {
             "index": index,

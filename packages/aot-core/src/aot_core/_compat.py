@@ -99,26 +99,33 @@ def _nothing_donated() -> contextlib.AbstractContextManager[None]:
 
 
 def _no_scalar_taken_for_a_float() -> contextlib.AbstractContextManager[None]:
-    # Dynamo passes a changing Python float as a float64 tensor without dimensions. A pass of AOTAutograd tells
-    # Dynamo to trace it again as a constant where that did not help, and takes the user's own such tensors for
-    # floats too. Dynamo then drops what the graph writes to them (torch 2.10 to 2.13, silently).
-    def spare_tensors(tensorify: Callable[..., Any]) -> Callable[..., Any]:
+    return _replaced_in_aot_autograd("tensorify_python_scalars", sparing_tensors)
+
+
+def sparing_tensors(tensorify: Callable[..., Any]) -> Callable[..., Any]:
+    """Return AOTAutograd's pass for Dynamo's floats, such that it takes no tensor of the user's for one.
+
+    Dynamo passes a changing Python float as a float64 tensor without dimensions. The pass tells Dynamo to trace
+    it again as a constant where that did not help, and takes the user's own such tensors for floats too. Dynamo
+    then drops what the graph writes to them (torch 2.10 to 2.13, silently).
+    """
+
+    @functools.wraps(tensorify)
+    def run(gm: fx.GraphModule, shape_env: Any, *args: Any, **kwargs: Any) -> Any:
         from torch._dynamo import exc
         from torch._dynamo.symbolic_convert import TensorifyState
 
-        def run(gm: fx.GraphModule, shape_env: Any, *args: Any, **kwargs: Any) -> Any:
-            before = frozenset(TensorifyState.force_specializations)
-            try:
-                return tensorify(gm, shape_env, *args, **kwargs)
-            except exc.TensorifyScalarRestartAnalysis:
-                # Raised as the last thing that the pass does.
-                TensorifyState.force_specializations -= _symbols_of_tensors(shape_env)
-                if TensorifyState.force_specializations - before:
-                    raise
+        before = frozenset(TensorifyState.force_specializations)
+        try:
+            return tensorify(gm, shape_env, *args, **kwargs)
+        except exc.TensorifyScalarRestartAnalysis:
+            # Raised as the last thing that the pass does.
+            TensorifyState.force_specializations -= _symbols_of_tensors(shape_env)
+            if TensorifyState.force_specializations - before:
+                raise
+            return None
 
-        return run
-
-    return _replaced_in_aot_autograd("tensorify_python_scalars", spare_tensors)
+    return run
 
 
 def _symbols_of_tensors(shape_env: Any) -> set[str]:
@@ -697,6 +704,12 @@ def importers_of_the_analyses() -> list[Any]:
         importlib.import_module(name)
     loaded = list(sys.modules.items())
     return [module for name, module in loaded if name.split(".")[0] == "torch" and module is not None]
+
+
+def float_pass() -> Callable[..., Any] | None:
+    """Return AOTAutograd's pass for Dynamo's floats, which `sparing_tensors` repairs, if this torch has it."""
+    module = importlib.import_module("torch._functorch._aot_autograd.graph_compile")
+    return getattr(module, "tensorify_python_scalars", None)
 
 
 def autograd_cache_key() -> Callable[..., Any] | None:

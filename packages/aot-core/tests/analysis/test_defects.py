@@ -182,3 +182,18 @@ def test_the_loss_of_a_module_with_batch_norm():
 
     _, signature = aot_export_module(Model(), (torch.randn(5, 3),), trace_joint=True, output_loss_index=0)
     assert [signature.backward_signature.loss_output] == signature.user_outputs
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_write_to_a_tensor_without_dimensions(backend):
+    """Taken for a Python float of Dynamo's by stock torch, which drops the write."""
+
+    def program(x, count):
+        count.add_(1)
+        return [x * 2]
+
+    def inputs():
+        leaf = torch.arange(4.0, dtype=torch.float64).requires_grad_()
+        return leaf, [leaf * 1.0, torch.tensor(10.0, dtype=torch.float64)]
+
+    assert_compiled_right(program, inputs, backend)

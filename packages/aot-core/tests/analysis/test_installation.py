@@ -22,7 +22,12 @@ NAMES = {
 
 def held() -> dict:
     from torch._functorch import _aot_autograd, aot_autograd
-    from torch._functorch._aot_autograd import autograd_cache, input_output_analysis, runtime_wrappers
+    from torch._functorch._aot_autograd import (
+        autograd_cache,
+        graph_compile,
+        input_output_analysis,
+        runtime_wrappers,
+    )
 
     assert _aot_autograd and input_output_analysis and runtime_wrappers
     found = {
@@ -32,18 +37,16 @@ def held() -> dict:
     }
     found |= {("aot_autograd", name): getattr(aot_autograd, name) for name in NAMES}
     found[("autograd_cache", "key")] = autograd_cache.autograd_cache_key
+    found[("graph_compile", "pass for floats")] = graph_compile.tensorify_python_scalars
     return found
-
-
-def is_ours(function) -> bool:
-    return function.__module__.startswith("aot_core")
 
 
 def test_every_importer_is_given_ours_and_gets_its_own_back():
     stock = held()
     with analysis.install():
-        for (_, name), function in held().items():
-            assert name == "key" or function is getattr(analysis, name)
+        for place, function in held().items():
+            assert function is getattr(analysis, place[1], function)
+            assert function is not stock[place]
     assert held() == stock
 
 

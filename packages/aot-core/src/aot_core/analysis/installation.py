@@ -1,7 +1,7 @@
 """Putting these analyses in the place of torch's own, for every backend in the process.
 
 torch's modules import the four functions by name, so each module that holds one is given ours, and gets its
-own back when the last installation ends. What is compiled in between is right where stock torch's is not,
+own back when the last installation ends. So is the pass that takes tensors without dimensions for Python floats. What is compiled in between is right where stock torch's is not,
 Inductor's and torch's own debug backends' included.
 """
 
@@ -127,6 +127,9 @@ def _replace() -> None:
             "apart by: a warm cache would return what stock torch compiled. Expected torch>=2.10,<2.16."
         )
     replacements[compute_key] = _tagged(compute_key)
+    float_pass = _compat.float_pass()
+    if float_pass is not None:
+        replacements[float_pass] = _compat.sparing_tensors(float_pass)
     _replaced.update(replacements)
     changed = _exchange(modules, replacements)
     log.debug("analyses installed under %s", changed)
