@@ -3,6 +3,7 @@
 python -m pip install nox && nox              lint, types, imports, docs, tests, integration
 python -m pip install nox && nox -s demo      the main job: backends compared with eager on real data
 nox -s "tests(aot-core)" -- -k dropout        one package's tests, with arguments for pytest
+nox -s xla                                    aot-xla's tests on torch_xla: Python 3.12, never run by default
 nox --list                                    all sessions
 
 A session that runs our code installs the wheels that `build` made, by path: what is tested is what users
@@ -158,7 +159,7 @@ def install_on_newest_torch(session: nox.Session, requirements: Iterable[Require
 
 
 def run_tests(
-    session: nox.Session, package: Package, line: str, marker: str = "not sweep and not gpu"
+    session: nox.Session, package: Package, line: str, marker: str = "not sweep and not gpu and not xla"
 ) -> None:
     """Run a package's tests against its wheel, in an environment that holds only what it declares."""
     requirements = [Requirement(package.name), *package.test()]
@@ -166,6 +167,11 @@ def run_tests(
         install_on_newest_torch(session, requirements)
     else:
         install_wheels(session, requirements, line=line)
+    run_pytest(session, package, marker)
+
+
+def run_pytest(session: nox.Session, package: Package, marker: str) -> None:
+    """Run a package's tests against what is installed."""
     # From here no source tree can be imported by accident.
     session.chdir(session.create_tmp())
     session.env.setdefault("OMP_NUM_THREADS", "1")
@@ -234,6 +240,16 @@ def demo(session: nox.Session) -> None:
     """Run the main job: train on real data under eager and every usable backend, and compare."""
     install_wheels(session, map(Requirement, ["aot-all[bench]", *PACKAGES]))
     session.run("aot", "bench", "digits-conv", "text-gpt", *session.posargs)
+
+
+@nox.session(python="3.12", requires=["build"])
+def xla(session: nox.Session) -> None:
+    """Run aot-xla on torch_xla, with its CPU device. Fetches gigabytes."""
+    package = PACKAGES["aot-xla"]
+    groups = nox.project.dependency_groups(package.pyproject, "test", "xla")
+    install_wheels(session, map(Requirement, [f"{package.name}[xla]", *groups]), line="2.9")
+    session.env["PJRT_DEVICE"] = "CPU"
+    run_pytest(session, package, "not sweep and not gpu")
 
 
 @nox.session

@@ -42,6 +42,15 @@ def test_doctor_finds_every_cpu_backend_usable():
     assert report["broken"] is False
 
 
+def test_doctor_names_the_pair_that_the_xla_backends_need():
+    report = json.loads(run("doctor", "--json"))
+    found = {each["backend"]: each for each in report["backends"] if each["distribution"] == "aot-xla"}
+    assert sorted(found) == sorted(name for name, info in DECLARED.items() if "xla" in info.tags)
+    for backend in found.values():
+        assert backend["status"] == "unavailable", backend
+        assert 'torch>=2.9,<2.10" torch_xla==2.9.0' in json.dumps(backend).replace('\\"', '"')
+
+
 @pytest.fixture(scope="module")
 def comparison():
     """A short run on both workloads that ship; `nox -s demo` is the long one."""

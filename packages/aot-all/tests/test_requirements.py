@@ -22,7 +22,7 @@ def test_version_is_the_distributions():
 
 
 def test_requires_the_family():
-    assert {"aot-core", "aot-registry"} <= {requirement.name for requirement in REQUIRED}
+    assert {"aot-core", "aot-registry", "aot-xla"} <= {requirement.name for requirement in REQUIRED}
 
 
 @pytest.mark.parametrize("requirement", REQUIRED, ids=lambda requirement: requirement.name)
@@ -38,3 +38,10 @@ def test_backends_of_requirements_are_declared():
         declared = importlib.metadata.distribution(requirement.name).entry_points
         assert {entry.name for entry in declared if entry.group == "aot_backends"} <= visible
     assert {"aot_core_eager", "aot_inductor_debug"} <= visible
+
+
+def test_only_the_extra_holds_torch_to_the_line_of_torch_xla():
+    """Without it, everything installs beside a torch for which there is no torch_xla."""
+    declared = map(Requirement, importlib.metadata.requires("aot-xla") or [])
+    by_extra = {r.name: str(r.marker) for r in declared if r.name in ("torch", "torch_xla", "torch-xla")}
+    assert by_extra and all("extra" in marker for marker in by_extra.values()), by_extra

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import re
 import sys
 import threading
 import weakref
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
@@ -32,7 +34,6 @@ __all__ = ["TorchDispatchMode", "pytree"]
 REQUIRED = (
     ("torch._functorch.aot_autograd", "aot_module_simplified"),
     ("torch._functorch.config", "patch"),
-    ("torch._functorch.config", "force_non_lazy_backward_lowering"),
     ("torch._dynamo.utils", "counters"),
     ("torch._guards", "TracingContext"),
     ("torch._subclasses.fake_tensor", "FakeTensorMode"),
@@ -81,7 +82,13 @@ def compile_config() -> Iterator[None]:
         "bundled_autograd_cache": False,
     }
     known = {name: value for name, value in wanted.items() if hasattr(config, name)}
-    with _compile_lock, config.patch(known), _nothing_donated(), _no_scalar_taken_for_a_float():
+    with (
+        _compile_lock,
+        config.patch(known),
+        _backward_with_forward(),
+        _nothing_donated(),
+        _no_scalar_taken_for_a_float(),
+    ):
         yield
 
 
@@ -131,6 +138,25 @@ def _symbols_of_tensors(shape_env: Any) -> set[str]:
 
 
 @contextlib.contextmanager
+def _backward_with_forward() -> Iterator[None]:
+    # Up to torch 2.9 there is no switch: the parameter of the function that fills in AOTAutograd's settings is
+    # not reachable from its caller.
+    from torch._functorch import config
+
+    module = importlib.import_module("torch._functorch.aot_autograd")
+    switch, name = "force_non_lazy_backward_lowering", "prepare_aot_module_simplified"
+    prepare = getattr(module, name, None)
+    if hasattr(config, switch) or prepare is None:
+        yield
+        return
+    setattr(module, name, functools.partial(prepare, **accepted(prepare, {switch: True})))
+    try:
+        yield
+    finally:
+        setattr(module, name, prepare)
+
+
+@contextlib.contextmanager
 def _replaced_in_aot_autograd(
     name: str, replacement: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
@@ -163,9 +189,19 @@ def default_partition(
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Save for the backward what eager autograd would save."""
     partition = importlib.import_module("functorch.compile").default_partition
+    _describe_tensors_(joint)
     kwargs = accepted(partition, {"num_fwd_outputs": num_fwd_outputs, **kwargs})
     parts: tuple[fx.GraphModule, fx.GraphModule] = partition(joint, joint_inputs, **kwargs)
     return parts
+
+
+def _describe_tensors_(gm: fx.GraphModule) -> None:
+    # Up to torch 2.9 the partitioner knows a tensor by this note, and numbers that Dynamo has made tensors lack it.
+    describe = importlib.import_module("torch.fx.passes.shape_prop")._extract_tensor_metadata
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and "tensor_meta" not in node.meta:
+            node.meta["tensor_meta"] = describe(value)
 
 
 def inductor_partition(
@@ -194,9 +230,19 @@ def copy_dynamo_notes(source: fx.Node, target: fx.Node) -> None:
 
 def boxed_code_generator() -> Any:
     """Return a code generator for graphs whose ``forward`` takes one list and empties it."""
-    from torch.fx.graph import _BoxedCodeGen
+    from torch.fx import graph
 
-    return _BoxedCodeGen()
+    made_by_torch = getattr(graph, "_BoxedCodeGen", None)  # from torch 2.10
+    return _BoxedCode() if made_by_torch is None else made_by_torch()
+
+
+class _BoxedCode(CodeGen):
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **options: Any) -> str:
+        # Each is a name, perhaps with a type or a default behind it.
+        names = [re.split("[:=]", variable)[0].strip() for variable in free_vars if variable != "self"]
+        head: str = super().gen_fn_def(["boxed_"], maybe_return_annotation)
+        unpacked = "".join(f"{name}, " for name in names)
+        return f"{head}\n    {unpacked}= boxed_; boxed_.clear()" if names else head
 
 
 def accepted(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -276,6 +322,14 @@ def new_fake_mode() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+
+def is_opaque(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor's device shows no memory: no address, and strides and offset that mean nothing.
+
+    Every tensor of XLA claims to be contiguous and to begin where its storage does, views too.
+    """
+    return tensor.device.type == "xla"
 
 
 def is_subclass(value: torch.Tensor) -> bool:

@@ -35,6 +35,10 @@ def is_about_parts(program: Program) -> bool:
     return program.training and any(name == "parts" for name, _ in program.outputs)
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.9."),
+    reason="waits for torch 2.10: aot_function counts the inputs that a graph writes itself as returned, and asserts",
+)
 @hypothesis.given(programs())
 def test_aot_function_agrees_with_eager(installed, metadata_checked, program):
     hypothesis.assume(not is_about_parts(program))

@@ -32,7 +32,7 @@ from aot_core.aliasing.histories import (
 )
 from aot_core.aliasing.memory import geometry_of, has_memory, overlaps_itself, storage_address
 from aot_core.aliasing.merge import merge_aliases
-from aot_core.aliasing.refusals import refuse_unsupported
+from aot_core.aliasing.refusals import refuse_opaque_views, refuse_unsupported
 from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature
 from aot_core.aliasing.single_views import split_returned_views
 from aot_core.compilation import Compilation
@@ -163,6 +163,7 @@ class _Variants:
         self._watched = watched
         self._compile_graph = compile_graph
         self._compilation = compilation
+        self._opaque = False
         self._merged: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
         if effects is not None:
             self._note(effects)
@@ -179,6 +180,8 @@ class _Variants:
 
     def compile(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile for these inputs, and return what to call with them and with others."""
+        # Their storages have no address to compare quickly.
+        self._opaque = any(_compat.is_opaque(inputs[i]) for i in self._watched)
         shared = _share_memory([inputs[i] for i in self._watched])
         if not (shared or self.viewed):
             self._compile_plain(inputs)
@@ -229,7 +232,9 @@ class _Variants:
         watched, count = self._watched, len(self._watched)
         take = operator.itemgetter(*watched) if count > 1 else lambda inputs: (inputs[watched[0]],)
         assert self.changed is not None
-        changed, viewed = self.changed, self.viewed
+        changed = self.changed
+        if self._opaque:
+            return lambda *inputs: self._for(inputs)(*inputs)
 
         def lie_apart(inputs: Sequence[Any]) -> bool:
             """Tell whether the inputs that change share memory with no other and are views of no leaf."""
@@ -248,12 +253,17 @@ class _Variants:
             plain = self.plain
             if plain is not None and lie_apart(inputs):
                 return plain(*inputs)
-            signature = read_signature(inputs, watched, changed, viewed)
-            if not signature and plain is not None:
-                return plain(*inputs)
-            return self._find(signature, inputs)(*inputs)
+            return self._for(inputs)(*inputs)
 
         return call
+
+    def _for(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Return the variant for the inputs of a call."""
+        assert self.changed is not None
+        signature = read_signature(inputs, self._watched, self.changed, self.viewed)
+        if not signature and self.plain is not None:
+            return self.plain
+        return self._find(signature, inputs)
 
     def add(self, signature: AliasSignature, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a variant for inputs like these and keep it."""
@@ -294,6 +304,7 @@ class _Variants:
         if not signature:
             return self._compile_apart(self._gm, inputs)
         subject = self._compilation.subject
+        refuse_opaque_views(self._gm, inputs, signature, subject=subject)
         merged = merge_aliases(self._gm, signature, self.effects(inputs), subject=subject)
         compiled = self._compile_apart(merged.gm, merged.inputs(inputs))
         placeholders = [node.name for node in self._gm.graph.nodes if node.op == "placeholder"]

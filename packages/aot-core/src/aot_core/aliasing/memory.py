@@ -38,7 +38,9 @@ def geometry_of(tensor: torch.Tensor) -> Geometry:
 def storage_address(tensor: torch.Tensor) -> int:
     """Return what tells whether two tensors lie in the same memory; 0 for one without elements."""
     storage = tensor.untyped_storage()
-    return storage._cdata if _compat.is_fake(tensor) else storage.data_ptr()
+    if _compat.is_fake(tensor) or _compat.is_opaque(tensor):
+        return int(storage._cdata)
+    return storage.data_ptr()
 
 
 def alias_root(tensor: torch.Tensor) -> torch.Tensor:
