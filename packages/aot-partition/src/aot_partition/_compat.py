@@ -1,0 +1,247 @@
+"""The only file of this package that touches PyTorch's private interfaces.
+
+What differs between torch 2.10 and 2.15 is told apart by looking for it, never by a version number. Each
+function says what it stands for, so that a reader of the other files need not know torch's internals.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+__all__: list[str] = []
+
+REQUIRED = (
+    ("torch._functorch.partitioners", "get_default_op_list"),
+    ("torch._functorch.config", "patch"),
+    ("torch._functorch._aot_autograd.descriptors", "SavedForBackwardsAOTOutput"),
+    ("torch._inductor.custom_graph_pass", "CustomPartitionerFn"),
+    ("torch._prims.rng_prims", "run_and_save_rng_state"),
+    ("torch.fx.experimental.symbolic_shapes", "free_symbols"),
+    ("torch.fx._lazy_graph_module", "_make_graph_module"),
+)
+
+
+def missing_interfaces() -> list[str]:
+    """Return the names in torch that this package needs and that this torch lacks."""
+    missing = []
+    for module, name in REQUIRED:
+        try:
+            found = hasattr(importlib.import_module(module), name)
+        except ImportError:
+            found = False
+        if not found:
+            missing.append(f"{module}.{name}")
+    return missing
+
+
+def _private(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name, None)
+
+
+# --- nodes of a joint graph --------------------------------------------------------------------------------
+
+
+@functools.cache
+def _node_types() -> tuple[type, tuple[type, ...], Callable[[Any], bool] | None]:
+    backward_state = _private("torch.fx.experimental._backward_state", "BackwardState")
+    script_object = _private("torch._library.fake_class_registry", "FakeScriptObject")
+    return (
+        backward_state,
+        (script_object,),
+        _private("torch._functorch._aot_autograd.graph_compile", "is_opaque_node"),
+    )
+
+
+def is_backward_state(value: Any) -> bool:
+    """Tell whether a placeholder stands for what hooks of the backward will need."""
+    return isinstance(value, _node_types()[0])
+
+
+def is_fake_script_object(value: Any) -> bool:
+    """Tell whether a value stands for a TorchScript object."""
+    return isinstance(value, _node_types()[1])
+
+
+def is_opaque(node: fx.Node) -> bool:
+    """Tell whether AOTAutograd passes a node's value to the backward as neither tensor nor number.
+
+    Such values are known from torch 2.11 on; before, they can't be saved.
+    """
+    test = _node_types()[2]
+    return test is not None and bool(test(node))
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, Any] | None:
+    """Return the identity of a tensor's storage and its size in bytes, or None if it has none.
+
+    The size may be symbolic.
+    """
+    try:
+        storage = tensor.untyped_storage()
+    except NotImplementedError:
+        return None
+    return storage._cdata, storage.nbytes()
+
+
+@functools.cache
+def _hint_function() -> Callable[..., Any]:
+    module = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    function: Callable[..., Any] = getattr(module, "optimization_hint", None) or module.hint_int
+    return function
+
+
+def size_hint(size: Any) -> int:
+    """Return a size as a number: what tracing saw, for a symbolic one, or 4096 if it saw nothing."""
+    return size if type(size) is int else int(_hint_function()(size, fallback=4096))
+
+
+def free_symbols(value: Any) -> set[Any]:
+    """Return the symbols in the sizes, strides and offset of a value."""
+    found: set[Any] = importlib.import_module("torch.fx.experimental.symbolic_shapes").free_symbols(value)
+    return found
+
+
+def bound_symbol(node: fx.Node) -> Any:
+    """Return the symbol whose value a node is, or None."""
+    module = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    return module.is_symbol_binding_fx_node(node)
+
+
+def expression(value: Any) -> Any:
+    """Return the expression behind a symbolic number; it is equal for equal numbers."""
+    return value.node.expr
+
+
+def is_mutation(node: fx.Node) -> bool:
+    """Tell whether a node writes one of its arguments, by its schema or by its name."""
+    test = _private("torch._inductor.pattern_matcher", "is_mutation_op")
+    return bool(test(node))
+
+
+def has_effect(node: fx.Node) -> bool:
+    """Tell whether a node has effects that are ordered by tokens."""
+    return bool(_private("torch._functorch._aot_autograd.utils", "is_with_effects")(node))
+
+
+def is_mutable_schema(target: Any) -> bool:
+    """Tell whether an operator declares that it writes one of its arguments."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def takes_generator(target: Any) -> bool:
+    """Tell whether an operator may draw from a generator that is passed to it."""
+    return isinstance(target, torch._ops.OpOverload) and any(
+        argument.name == "generator" for argument in target._schema.arguments
+    )
+
+
+def is_overload(target: Any) -> bool:
+    """Tell whether a target is an operator of torch with its overload: ``aten.add.Tensor``."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def is_higher_order(target: Any) -> bool:
+    """Tell whether a target is an operator that calls graphs or other operators."""
+    return isinstance(target, torch._ops.HigherOrderOperator)
+
+
+def returns_nothing(target: Any) -> bool:
+    """Tell whether an operator has no result, as assertions do."""
+    return isinstance(target, torch._ops.OpOverload) and not target._schema.returns
+
+
+def is_known_operator(op: Any) -> bool:
+    """Tell whether something is what ``recomputable_ops`` may hold."""
+    return isinstance(op, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)) or (
+        callable(op) and op in torch_op_classes().recomputable_ops
+    )
+
+
+def random_packets() -> frozenset[Any]:
+    """Return the operators that torch never merges, though some carry no tag that says they are random."""
+    return frozenset(_private("torch._functorch.compile_utils", "rand_ops") or ())
+
+
+# --- the policy of torch's own partitioner -----------------------------------------------------------------
+
+
+@functools.cache
+def torch_op_classes() -> Any:
+    """Return the operator lists of torch's min-cut partitioner."""
+    return _private("torch._functorch.partitioners", "get_default_op_list")()
+
+
+def functorch_config() -> Any:
+    """Return the module with the settings of torch's partitioner."""
+    return importlib.import_module("torch._functorch.config")
+
+
+def counts_as_non_builtin(node: fx.Node) -> bool:
+    """Tell whether torch refuses to recompute a node because it calls a custom operator."""
+    return bool(_private("torch._functorch.partitioners", "is_non_builtin_to_include")(node))
+
+
+def mutable_arguments(target: Any) -> Sequence[str]:
+    """Return the names of the arguments that an ``auto_functionalized`` operator writes."""
+    names, _ = _private("torch._higher_order_ops.auto_functionalize", "get_mutable_args")(target)
+    return tuple(names)
+
+
+def region_budget(node: fx.Node) -> float | None:
+    """Return the activation budget that a user's region gives to a node (torch 2.13 and later)."""
+    read = _private("torch.fx.traceback", "_get_memory_budget_annotation")
+    return None if read is None else read(node)
+
+
+# --- the two graphs of a partition -------------------------------------------------------------------------
+
+
+def make_graph_module(root: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
+    """Wrap a graph, with what it refers to in ``root``. Its code is generated now or later, as torch is set."""
+    make: Callable[..., fx.GraphModule] = _private("torch.fx._lazy_graph_module", "_make_graph_module")
+    return make(root, graph)
+
+
+def saved_descriptor(position: int, *, version_checked: bool) -> Any:
+    """Return AOTAutograd's description of a forward output that is saved for the backward."""
+    module = importlib.import_module("torch._functorch._aot_autograd.descriptors")
+    unchecked = getattr(module, "SavedForBackwardsNoVcCheckAOTOutput", None)
+    if version_checked or unchecked is None:
+        return module.SavedForBackwardsAOTOutput(position)
+    return unchecked(position)
+
+
+def run_and_save_rng_state() -> Any:
+    """Return the operator ``(op, *args) -> (state before, op(*args))``."""
+    return _private("torch._prims.rng_prims", "run_and_save_rng_state")
+
+
+def run_with_rng_state() -> Any:
+    """Return the operator ``(state, op, *args) -> op(*args)`` drawn from that state."""
+    return _private("torch._prims.rng_prims", "run_with_rng_state")
+
+
+def fake_rng_state(like: Any) -> torch.Tensor:
+    """Return what stands for the state of the generator of a device, in the fake mode of ``like``.
+
+    Args:
+        like: The value of a random node: a fake tensor, or a tuple of them.
+    """
+    candidates = like if isinstance(like, (tuple, list)) else (like,)
+    tensor = next(value for value in candidates if isinstance(value, torch.Tensor))
+    mode = getattr(tensor, "fake_mode", None)
+    # Read with fake tensors out of the way: it is the real state whose size is looked at.
+    unset = _private("torch._subclasses.fake_tensor", "unset_fake_temporarily")
+    with unset():
+        device = tensor.device
+        if device.type == "cpu":
+            state = torch.get_rng_state()
+        else:
+            state = getattr(torch, device.type).get_rng_state(device)
+    return state if mode is None else mode.from_tensor(state)
