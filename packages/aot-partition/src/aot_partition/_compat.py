@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
-__all__: list[str] = []
+__all__ = ["CustomPartitionerFn"]
 
 REQUIRED = (
     ("torch._functorch.partitioners", "get_default_op_list"),
@@ -118,10 +120,17 @@ def expression(value: Any) -> Any:
     return value.node.expr
 
 
+_WRITES_BY_NAME = re.compile(r"(?<!_)_$|(^|_)(set|enter|exit|seed)(_|$)")
+
+
 def is_mutation(node: fx.Node) -> bool:
-    """Tell whether a node writes one of its arguments, by its schema or by its name."""
-    test = _private("torch._inductor.pattern_matcher", "is_mutation_op")
-    return bool(test(node))
+    """Tell whether a node writes one of its arguments, or a state, by its schema or by its name."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.is_mutable
+    if getattr(torch.ops.higher_order, "auto_functionalized", None) is target:
+        return False
+    return bool(_WRITES_BY_NAME.search(getattr(target, "__name__", ""))) or node.kwargs.get("out") is not None
 
 
 def has_effect(node: fx.Node) -> bool:
@@ -156,6 +165,11 @@ def argument_of(node: fx.Node, name: str, *, default: Any) -> Any:
 def is_overload(target: Any) -> bool:
     """Tell whether a target is an operator of torch with its overload: ``aten.add.Tensor``."""
     return isinstance(target, torch._ops.OpOverload)
+
+
+def is_packet(op: Any) -> bool:
+    """Tell whether something is an operator of torch with all its overloads: ``aten.add``."""
+    return isinstance(op, torch._ops.OpOverloadPacket)
 
 
 def is_higher_order(target: Any) -> bool:

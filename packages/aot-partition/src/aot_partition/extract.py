@@ -106,7 +106,7 @@ def _walk_backward(joint: JointGraph, saved: Collection[int]) -> tuple[bytearray
     kept: set[int] = set()
     pending = list(joint.backward_results)
     for i, impure in enumerate(joint.impure):
-        if impure and _runs_in_backward(joint, i):
+        if impure and not joint.in_forward[i]:
             pending.append(i)
     nodes = joint.nodes
     while pending:
@@ -124,15 +124,6 @@ def _walk_backward(joint: JointGraph, saved: Collection[int]) -> tuple[bytearray
         computed[i] = 1
         pending.extend(joint.inputs[i])
     return computed, kept
-
-
-def _runs_in_backward(joint: JointGraph, i: int) -> bool:
-    """Tell whether an effect belongs to the backward."""
-    return bool(
-        joint.pinned_to_backward[i]
-        or (joint.in_tangent_closure[i] and not joint.pinned_to_forward[i])
-        or (not joint.reachable_in_forward[i] and joint.nodes[i].op == "call_function")
-    )
 
 
 def _can_be_computed(joint: JointGraph, i: int) -> bool:

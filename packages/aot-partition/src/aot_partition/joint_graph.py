@@ -221,7 +221,9 @@ class JointGraph:
         for i in (*self.primals, *self.forward_seeds, *self.forward_results):
             forward[i] = 1
         for i in reversed(range(count)):
-            if reachable[i] and (forward[i] or (self.impure[i] and nodes[i].op == "call_function")):
+            # An effect of the backward, a random number drawn there included, stays there.
+            effect = self.impure[i] and (not self.from_backward[i] or self.pinned_to_forward[i])
+            if reachable[i] and (forward[i] or effect):
                 forward[i] = 1
                 for j in inputs[i]:
                     forward[j] = 1
