@@ -143,11 +143,14 @@ def is_mutable_schema(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
-def takes_generator(target: Any) -> bool:
-    """Tell whether an operator may draw from a generator that is passed to it."""
-    return isinstance(target, torch._ops.OpOverload) and any(
-        argument.name == "generator" for argument in target._schema.arguments
-    )
+def written_arguments(node: fx.Node) -> list[fx.Node]:
+    """Return the nodes that an operator writes, by its schema."""
+    written = []
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.is_write:
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            written += [x for x in (given if isinstance(given, (list, tuple)) else [given])]
+    return [x for x in written if isinstance(x, fx.Node)]
 
 
 def argument_of(node: fx.Node, name: str, *, default: Any) -> Any:
@@ -282,3 +285,21 @@ def knapsack(graph: fx.Graph, nodes: Sequence[fx.Node], sizes: Sequence[float], 
             graph, list(sizes), runtimes, max(capacity, 0), None, list(nodes)
         )
     return list(recomputed)
+
+
+# --- the backend -------------------------------------------------------------------------------------------
+
+
+def boxed_code_generator() -> Any:
+    """Return what makes fx generate functions of one list, whose items are freed after their last use."""
+    return _private("torch.fx.graph", "_BoxedCodeGen")()
+
+
+def decompositions(name: str) -> dict[Any, Callable[..., Any]]:
+    """Return a table of decompositions: ``"none"``, ``"core"`` or ``"inductor"``."""
+    if name == "none":
+        return {}
+    if name == "core":
+        table: dict[Any, Callable[..., Any]] = dict(_private("torch._decomp", "core_aten_decompositions")())
+        return table
+    return dict(_private("torch._inductor.decomposition", "select_decomp_table")())

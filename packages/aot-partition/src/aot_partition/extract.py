@@ -129,7 +129,7 @@ def _walk_backward(joint: JointGraph, saved: Collection[int]) -> tuple[bytearray
 def _can_be_computed(joint: JointGraph, i: int) -> bool:
     """Tell whether the backward may compute a node, perhaps again."""
     node = joint.nodes[i]
-    if node.op == "placeholder" or joint.pinned_to_forward[i]:
+    if node.op == "placeholder" or joint.pinned_to_forward[i] or joint.reads_written[i]:
         return False
     return not joint.is_random[i] or not joint.in_forward[i] or is_replayable(node)
 

@@ -306,6 +306,43 @@ class JointGraph:
         )
 
     @functools.cached_property
+    def is_written(self) -> bytearray:
+        """1 where the forward, or AOTAutograd right after it, overwrites a node's memory.
+
+        Then the backward finds another value there than the forward saw.
+        """
+        found = bytearray(len(self))
+        mutated = {
+            description.mutated_input
+            for description in self.descriptions[: self.num_fwd_outputs]
+            if hasattr(description, "mutated_input")
+        }
+        roots = [i for i in self.primals if mutated and self.nodes[i].meta.get("desc") in mutated]
+        for i, node in enumerate(self.nodes):
+            if self.pinned_to_forward[i] and _compat.is_mutable_schema(node.target):
+                roots += [self.position[argument] for argument in _compat.written_arguments(node)]
+        if roots:
+            keys = {key for i in roots for key in self.storages[i]}
+            for i, storages in enumerate(self.storages):
+                found[i] = not self.in_tangent_closure[i] and not keys.isdisjoint(storages)
+        return found
+
+    @functools.cached_property
+    def reads_written(self) -> bytearray:
+        """1 where a node of the forward reads memory that is overwritten later: it can't be computed again."""
+        written = self.is_written
+        found = bytearray(len(self))
+        if any(written):
+            for i, node in enumerate(self.nodes):
+                found[i] = (
+                    node.op == "call_function"
+                    and self.in_forward[i]
+                    and not written[i]
+                    and any(written[j] for j in self.inputs[i])
+                )
+        return found
+
+    @functools.cached_property
     def is_symbolic(self) -> bytearray:
         """1 where a node's value is a symbolic number."""
         return bytearray(isinstance(node.meta.get("val"), SYMBOLIC) for node in self.nodes)

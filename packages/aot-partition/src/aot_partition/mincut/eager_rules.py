@@ -18,7 +18,7 @@ from torch import fx
 
 from aot_partition import _compat
 from aot_partition.joint_graph import SYMBOLIC, JointGraph
-from aot_partition.mincut.network import Network
+from aot_partition.mincut.network import LAST_RESORT, Network
 from aot_partition.mincut.tags import Tags
 from aot_partition.random_replay import is_replayable
 
@@ -124,6 +124,8 @@ def _must_not_recompute(
         return ""
     if tagged:
         return "it is tagged to be saved"
+    if joint.reads_written[i]:
+        return "what it reads is overwritten"
     if joint.pinned_to_forward[i]:
         return "it writes something"
     if isinstance(joint.value(i), SYMBOLIC) or free[i]:
@@ -141,6 +143,8 @@ def _must_not_recompute(
 
 def _weight(joint: JointGraph, i: int, free: bool, held: Collection[int]) -> tuple[float, str]:
     value = joint.value(i)
+    if joint.is_written[i]:
+        return LAST_RESORT, ""
     if isinstance(value, torch.SymFloat):
         return math.inf, "it is a symbolic float"
     if isinstance(value, SYMBOLIC):
