@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from aot_partition.errors import UnboundedCutError as UnboundedCutError
     from aot_partition.errors import UnknownOperatorError as UnknownOperatorError
     from aot_partition.extract import Assignment as Assignment
-    from aot_partition.extract import extract as extract
     from aot_partition.inductor import MinCutPartitioner as MinCutPartitioner
     from aot_partition.joint_graph import JointGraph as JointGraph
     from aot_partition.mincut.eager_rules import (
@@ -37,7 +36,7 @@ _HOMES = {
         "UnboundedCutError",
         "UnknownOperatorError",
     ),
-    "extract": ("Assignment", "extract"),
+    "extract": ("Assignment",),
     "inductor": ("MinCutPartitioner",),
     "joint_graph": ("JointGraph",),
     "mincut.eager_rules": ("default_recomputable_ops",),

@@ -338,8 +338,27 @@ class JointGraph:
                     node.op == "call_function"
                     and self.in_forward[i]
                     and not written[i]
-                    and any(written[j] for j in self.inputs[i])
+                    and any(written[j] for j in self.inputs[i] if j not in self.statistics.get(i, ()))
                 )
+        return found
+
+    @functools.cached_property
+    def statistics(self) -> dict[int, frozenset[int]]:
+        """For a batch norm in training, the inputs that it reads only to return them updated.
+
+        Its result does not depend on them, so that it can be computed again with anything in their place.
+        """
+        aten = torch.ops.aten
+        norms = (
+            aten._native_batch_norm_legit_functional.default,
+            aten._batch_norm_with_update_functional.default,
+        )
+        found = {}
+        for i, node in enumerate(self.nodes):
+            if node.target in norms and _compat.argument_of(node, "training", default=True):
+                names = ("running_mean", "running_var")
+                given = [_compat.argument_of(node, name, default=None) for name in names]
+                found[i] = frozenset(self.position[x] for x in given if isinstance(x, fx.Node))
         return found
 
     @functools.cached_property
