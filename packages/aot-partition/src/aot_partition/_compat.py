@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 __all__: list[str] = []
 
@@ -245,3 +246,37 @@ def fake_rng_state(like: Any) -> torch.Tensor:
         else:
             state = getattr(torch, device.type).get_rng_state(device)
     return state if mode is None else mode.from_tensor(state)
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that hold the data of a tensor: of a wrapper subclass its inner ones."""
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    for name in names:
+        yield from plain_tensors(getattr(tensor, name))
+
+
+def allocation_events(profiler: Any) -> list[tuple[str, int]]:
+    """Return what a profiler with ``profile_memory=True`` saw, in order of time.
+
+    Returns:
+        The name of what began, and 0; or, for what the CPU allocator handed out, ``""`` and the bytes,
+        negative when taken back.
+    """
+    found: list[tuple[int, str, int]] = []
+    pending = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while pending:
+        event = pending.pop()
+        pending.extend(event.children)
+        size = getattr(event.extra_fields, "alloc_size", None)
+        if size is None:
+            found.append((event.start_time_ns, event.name, 0))
+        elif event.extra_fields.device.type == "cpu":
+            found.append((event.start_time_ns, "", size))
+    found.sort(key=lambda each: each[0])
+    return [(name, size) for _, name, size in found]
