@@ -6,6 +6,7 @@ function says what it stands for, so that a reader of the other files need not k
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,8 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 __all__: list[str] = []
 
@@ -280,3 +282,15 @@ def allocation_events(profiler: Any) -> list[tuple[str, int]]:
             found.append((event.start_time_ns, "", size))
     found.sort(key=lambda each: each[0])
     return [(name, size) for _, name, size in found]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors with a storage in a structure of values."""
+    leaves = pytree.tree_leaves(value)
+    return [x for x in leaves if isinstance(x, torch.Tensor) and x.layout is torch.strided]
+
+
+def no_modes() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which operations run for real, whatever trace is under way."""
+    context: contextlib.AbstractContextManager[Any] = _disable_current_modes()
+    return context
