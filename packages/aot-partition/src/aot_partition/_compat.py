@@ -144,6 +144,18 @@ def takes_generator(target: Any) -> bool:
     )
 
 
+def argument_of(node: fx.Node, name: str, *, default: Any) -> Any:
+    """Return what an operator is called with for a parameter: given, by its schema's default, or ``default``."""
+    if name in node.kwargs:
+        return node.kwargs[name]
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return default
+    for place, argument in enumerate(node.target._schema.arguments):
+        if argument.name == name:
+            return node.args[place] if place < len(node.args) else argument.default_value
+    return default
+
+
 def is_overload(target: Any) -> bool:
     """Tell whether a target is an operator of torch with its overload: ``aten.add.Tensor``."""
     return isinstance(target, torch._ops.OpOverload)
@@ -248,6 +260,17 @@ def fake_rng_state(like: Any) -> torch.Tensor:
         else:
             state = getattr(torch, device.type).get_rng_state(device)
     return state if mode is None else mode.from_tensor(state)
+
+
+def knapsack(graph: fx.Graph, nodes: Sequence[fx.Node], sizes: Sequence[float], capacity: float) -> list[int]:
+    """Let torch's solver choose which values to recompute; return their numbers among ``nodes``."""
+    module = importlib.import_module("torch._functorch.partitioners")
+    runtimes = [module.estimate_runtime(node) for node in nodes]
+    with _private("torch.utils._mode_utils", "no_dispatch")():
+        _, _, recomputed = module._optimize_runtime_with_given_memory(
+            graph, list(sizes), runtimes, max(capacity, 0), None, list(nodes)
+        )
+    return list(recomputed)
 
 
 # --- memory ------------------------------------------------------------------------------------------------

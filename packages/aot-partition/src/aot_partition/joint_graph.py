@@ -295,9 +295,13 @@ class JointGraph:
 
     @functools.cached_property
     def is_random(self) -> bytearray:
-        """1 where a node draws random numbers."""
+        """1 where a node draws random numbers. Attention without dropout does not, whatever its tag says."""
         seeded = torch.Tag.nondeterministic_seeded
-        return bytearray(seeded in getattr(node.target, "tags", ()) for node in self.nodes)
+        return bytearray(
+            seeded in getattr(node.target, "tags", ())
+            and _compat.argument_of(node, "dropout_p", default=1) != 0
+            for node in self.nodes
+        )
 
     @functools.cached_property
     def is_symbolic(self) -> bytearray:

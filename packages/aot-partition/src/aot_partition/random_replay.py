@@ -62,7 +62,7 @@ class RandomReplay:
         args = fx.map_arg(node.args, env.__getitem__)
         kwargs = fx.map_arg(node.kwargs, env.__getitem__)
         pair = graph.call_function(_compat.run_and_save_rng_state(), (node.target, *args), kwargs)
-        state = graph.call_function(operator.getitem, (pair, 0))
+        state = graph.create_node("call_function", operator.getitem, (pair, 0), {}, f"{node.name}_rng_state")
         state.meta["val"] = _compat.fake_rng_state(value)
         pair.meta["val"] = (state.meta["val"], value)
         drawn = graph.create_node("call_function", operator.getitem, (pair, 1), {}, node.name)

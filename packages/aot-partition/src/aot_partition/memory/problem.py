@@ -191,12 +191,13 @@ class Problem:
             ValueError: an operation reads what is neither saved nor made before; the schedule is wrong.
         """
         return Timeline(
-            self._forward_memory(schedule.saved),
+            self.forward_memory(schedule.saved),
             self._backward_memory(schedule),
             sum(self.sizes[s] for s in schedule.saved) + self.output_bytes + self.tangent_bytes,
         )
 
-    def _forward_memory(self, saved: frozenset[int]) -> npt.NDArray[np.int64]:
+    def forward_memory(self, saved: frozenset[int]) -> npt.NDArray[np.int64]:
+        """Return what is allocated at most at each operation of the forward, in bytes."""
         dying = self._dying_in_forward
         live, memory = 0, []
         for k, operation in enumerate(self.forward):

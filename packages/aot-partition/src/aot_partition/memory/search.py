@@ -11,6 +11,7 @@ same schedule on every machine.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Iterable, Iterator
 
@@ -74,7 +75,8 @@ class Search:
         self.seed = seed
         unplanned = problem.unplanned()
         self.unplanned = Found(unplanned, 0.0, problem.timeline(unplanned).peak, "unplanned")
-        self._known = [self._measured(schedule, origin) for origin, schedule in seeds]
+        self._seeds = [(origin, schedule.saved) for origin, schedule in seeds]
+        self._known: list[Found] = []
 
     def best(self, budget: int) -> Found | None:
         """Return the cheapest schedule found whose peak is at most ``budget`` bytes, or None."""
@@ -94,14 +96,11 @@ class Search:
     def _candidates(self, budget: int, rng: random.Random) -> Iterator[Found]:
         for found in self._known:
             if found.peak <= budget:
-                yield found
                 yield self._retained(found.schedule, budget, found.origin)
             else:
-                schedule = self.rehearsal.run(
-                    budget, Preference(), rng, keep=found.schedule.saved or None
-                )
-                if schedule is not None:
-                    yield self._retained(schedule, budget, found.origin)
+                yield from self._around(found.schedule.saved, budget, rng, found.origin)
+        for origin, saved in self._seeds:
+            yield from self._around(saved, budget, rng, origin)
         for number in range(max(len(FIRST_PREFERENCES), self.evaluations // 2)):
             if number < len(FIRST_PREFERENCES):
                 preference, part = FIRST_PREFERENCES[number], 1.0
@@ -110,6 +109,24 @@ class Search:
             schedule = self.rehearsal.run(int(budget * part), preference, rng)
             if schedule is not None:
                 yield self._retained(schedule, budget, "rehearsal")
+
+    def _around(
+        self, saved: frozenset[int], budget: int, rng: random.Random, origin: str
+    ) -> Iterator[Found]:
+        schedule = self.rehearsal.run(budget, FIRST_PREFERENCES[0], rng, keep=saved)
+        if schedule is not None:
+            yield self._retained(schedule, budget, origin)
+
+    def any(self, budget: int) -> Found | None:
+        """Return some schedule whose peak is at most ``budget`` bytes, or None if none is found quickly."""
+        if self.unplanned.peak <= budget and not self.problem.never_saved:
+            return self.unplanned
+        rng = random.Random(self.seed)
+        candidates = self._candidates(budget, rng)
+        for candidate in itertools.islice(candidates, len(self._known) + len(self._seeds) + 24):
+            if candidate.peak <= budget:
+                return candidate
+        return None
 
     def _varied(self, best: Found, budget: int, rng: random.Random) -> Found:
         """Save a few values more or less than the best schedule does, and plan the rest around it."""

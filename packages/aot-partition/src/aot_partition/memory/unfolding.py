@@ -9,6 +9,8 @@ again for whoever reads it after that::
 
 from __future__ import annotations
 
+import operator
+
 from torch import SymFloat
 
 from aot_partition.extract import Assignment
@@ -21,7 +23,8 @@ __all__ = ["unfold"]
 
 def unfold(joint: JointGraph, read: ReadProblem, schedule: Schedule) -> Assignment:
     """Return what `extract` needs to make the two graphs of a schedule."""
-    return Assignment(_saved_nodes(joint, read, schedule), _Unfolding(joint, read).run(schedule))
+    saved = _saved_nodes(joint, read, schedule)
+    return Assignment(saved, _Unfolding(joint, read, saved).run(schedule))
 
 
 def _saved_nodes(joint: JointGraph, read: ReadProblem, schedule: Schedule) -> list[int]:
@@ -39,18 +42,23 @@ def _saved_nodes(joint: JointGraph, read: ReadProblem, schedule: Schedule) -> li
             saved.append(i)
         else:
             # Some results of several: each is named by the node that takes it.
-            saved += [j for j in joint.users[i] if joint.is_alias[j] and storages.issuperset(joint.storages[j])]
+            saved += [j for j in _parts(joint, i) if storages.issuperset(joint.storages[j])]
     return saved
 
 
+def _parts(joint: JointGraph, i: int) -> list[int]:
+    """Return the nodes that take a value of several apart."""
+    return [j for j in joint.users[i] if joint.nodes[j].target is operator.getitem]
+
+
 class _Unfolding:
-    def __init__(self, joint: JointGraph, read: ReadProblem) -> None:
+    def __init__(self, joint: JointGraph, read: ReadProblem, saved: list[int]) -> None:
         self.joint = joint
         self.read = read
         self.operations = frozenset((*read.forward_nodes, *read.backward_nodes))
         self.clock = 1
         # When each node was computed last; what is given from the start was computed at 0.
-        self.computed_at: dict[int, int] = {}
+        self.computed_at = {j: 0 for i in saved for j in (i, *_parts(joint, i))}
         self.order: list[int] = []
 
     def run(self, schedule: Schedule) -> list[int]:
@@ -62,12 +70,26 @@ class _Unfolding:
             self._compute(i)
         for i in joint.backward_results:
             self._refresh(i)
-        return self.order
+        return self._without_unread()
 
     def _compute(self, i: int) -> None:
         self.computed_at[i] = self.clock
         self.clock += 1
         self.order.append(i)
+        # A tuple keeps all of its parts alive, so it is taken apart at once.
+        for j in _parts(self.joint, i):
+            self._compute(j)
+
+    def _without_unread(self) -> list[int]:
+        """Leave out views and parts that nobody reads before they are taken again."""
+        needed = set(self.joint.backward_results)
+        kept = []
+        for i in reversed(self.order):
+            if i in needed or i in self.operations:
+                needed.discard(i)
+                needed.update(self.joint.inputs[i])
+                kept.append(i)
+        return kept[::-1]
 
     def _refresh(self, i: int) -> None:
         """Take a view again, and the views that it is a view of, where what they show was made since."""
