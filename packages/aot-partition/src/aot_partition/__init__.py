@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from aot_partition.errors import UnknownOperatorError as UnknownOperatorError
     from aot_partition.extract import Assignment as Assignment
     from aot_partition.extract import extract as extract
+    from aot_partition.inductor import MinCutPartitioner as MinCutPartitioner
     from aot_partition.joint_graph import JointGraph as JointGraph
-    from aot_partition.partition import MinCutPartitioner as MinCutPartitioner
+    from aot_partition.mincut.eager_rules import (
+        default_recomputable_ops as default_recomputable_ops,
+    )
     from aot_partition.partition import min_cut_partition as min_cut_partition
 
 _HOMES = {
@@ -35,8 +38,10 @@ _HOMES = {
         "UnknownOperatorError",
     ),
     "extract": ("Assignment", "extract"),
+    "inductor": ("MinCutPartitioner",),
     "joint_graph": ("JointGraph",),
-    "partition": ("MinCutPartitioner", "min_cut_partition"),
+    "mincut.eager_rules": ("default_recomputable_ops",),
+    "partition": ("min_cut_partition",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-__all__: list[str] = []
+__all__ = ["CustomPartitionerFn"]
 
 REQUIRED = (
     ("torch._functorch.partitioners", "get_default_op_list"),
@@ -121,10 +123,17 @@ def expression(value: Any) -> Any:
     return value.node.expr
 
 
+_WRITES_BY_NAME = re.compile(r"(?<!_)_$|(^|_)(set|enter|exit|seed)(_|$)")
+
+
 def is_mutation(node: fx.Node) -> bool:
-    """Tell whether a node writes one of its arguments, by its schema or by its name."""
-    test = _private("torch._inductor.pattern_matcher", "is_mutation_op")
-    return bool(test(node))
+    """Tell whether a node writes one of its arguments, or a state, by its schema or by its name."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.is_mutable
+    if getattr(torch.ops.higher_order, "auto_functionalized", None) is target:
+        return False
+    return bool(_WRITES_BY_NAME.search(getattr(target, "__name__", ""))) or node.kwargs.get("out") is not None
 
 
 def has_effect(node: fx.Node) -> bool:
@@ -137,11 +146,14 @@ def is_mutable_schema(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
-def takes_generator(target: Any) -> bool:
-    """Tell whether an operator may draw from a generator that is passed to it."""
-    return isinstance(target, torch._ops.OpOverload) and any(
-        argument.name == "generator" for argument in target._schema.arguments
-    )
+def written_arguments(node: fx.Node) -> list[fx.Node]:
+    """Return the nodes that an operator writes, by its schema."""
+    written = []
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.is_write:
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            written += [x for x in (given if isinstance(given, (list, tuple)) else [given])]
+    return [x for x in written if isinstance(x, fx.Node)]
 
 
 def argument_of(node: fx.Node, name: str, *, default: Any) -> Any:
@@ -159,6 +171,11 @@ def argument_of(node: fx.Node, name: str, *, default: Any) -> Any:
 def is_overload(target: Any) -> bool:
     """Tell whether a target is an operator of torch with its overload: ``aten.add.Tensor``."""
     return isinstance(target, torch._ops.OpOverload)
+
+
+def is_packet(op: Any) -> bool:
+    """Tell whether something is an operator of torch with all its overloads: ``aten.add``."""
+    return isinstance(op, torch._ops.OpOverloadPacket)
 
 
 def is_higher_order(target: Any) -> bool:
@@ -181,6 +198,52 @@ def is_known_operator(op: Any) -> bool:
 def random_packets() -> frozenset[Any]:
     """Return the operators that torch never merges, though some carry no tag that says they are random."""
     return frozenset(_private("torch._functorch.compile_utils", "rand_ops") or ())
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that hold the data of a tensor: of a wrapper subclass its inner ones."""
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    for name in names:
+        yield from plain_tensors(getattr(tensor, name))
+
+
+def allocation_events(profiler: Any) -> list[tuple[str, int]]:
+    """Return what a profiler with ``profile_memory=True`` saw, in order of time.
+
+    Returns:
+        The name of what began, and 0; or, for what the CPU allocator handed out, ``""`` and the bytes,
+        negative when taken back.
+    """
+    found: list[tuple[int, str, int]] = []
+    pending = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while pending:
+        event = pending.pop()
+        pending.extend(event.children)
+        size = getattr(event.extra_fields, "alloc_size", None)
+        if size is None:
+            found.append((event.start_time_ns, event.name, 0))
+        elif event.extra_fields.device.type == "cpu":
+            found.append((event.start_time_ns, "", size))
+    found.sort(key=lambda each: each[0])
+    return [(name, size) for _, name, size in found]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors with a storage in a structure of values."""
+    leaves = pytree.tree_leaves(value)
+    return [x for x in leaves if isinstance(x, torch.Tensor) and x.layout is torch.strided]
+
+
+def no_modes() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which operations run for real, whatever trace is under way."""
+    context: contextlib.AbstractContextManager[Any] = _disable_current_modes()
+    return context
 
 
 # --- the policy of torch's own partitioner -----------------------------------------------------------------
@@ -273,47 +336,19 @@ def knapsack(graph: fx.Graph, nodes: Sequence[fx.Node], sizes: Sequence[float], 
     return list(recomputed)
 
 
-# --- memory ------------------------------------------------------------------------------------------------
+# --- the backend -------------------------------------------------------------------------------------------
 
 
-def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that hold the data of a tensor: of a wrapper subclass its inner ones."""
-    if not is_traceable_wrapper_subclass(tensor):
-        yield tensor
-        return
-    names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
-    for name in names:
-        yield from plain_tensors(getattr(tensor, name))
+def boxed_code_generator() -> Any:
+    """Return what makes fx generate functions of one list, whose items are freed after their last use."""
+    return _private("torch.fx.graph", "_BoxedCodeGen")()
 
 
-def allocation_events(profiler: Any) -> list[tuple[str, int]]:
-    """Return what a profiler with ``profile_memory=True`` saw, in order of time.
-
-    Returns:
-        The name of what began, and 0; or, for what the CPU allocator handed out, ``""`` and the bytes,
-        negative when taken back.
-    """
-    found: list[tuple[int, str, int]] = []
-    pending = list(profiler.profiler.kineto_results.experimental_event_tree())
-    while pending:
-        event = pending.pop()
-        pending.extend(event.children)
-        size = getattr(event.extra_fields, "alloc_size", None)
-        if size is None:
-            found.append((event.start_time_ns, event.name, 0))
-        elif event.extra_fields.device.type == "cpu":
-            found.append((event.start_time_ns, "", size))
-    found.sort(key=lambda each: each[0])
-    return [(name, size) for _, name, size in found]
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Return the tensors with a storage in a structure of values."""
-    leaves = pytree.tree_leaves(value)
-    return [x for x in leaves if isinstance(x, torch.Tensor) and x.layout is torch.strided]
-
-
-def no_modes() -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which operations run for real, whatever trace is under way."""
-    context: contextlib.AbstractContextManager[Any] = _disable_current_modes()
-    return context
+def decompositions(name: str) -> dict[Any, Callable[..., Any]]:
+    """Return a table of decompositions: ``"none"``, ``"core"`` or ``"inductor"``."""
+    if name == "none":
+        return {}
+    if name == "core":
+        table: dict[Any, Callable[..., Any]] = dict(_private("torch._decomp", "core_aten_decompositions")())
+        return table
+    return dict(_private("torch._inductor.decomposition", "select_decomp_table")())

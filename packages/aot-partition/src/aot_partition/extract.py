@@ -127,7 +127,7 @@ def _walk_backward(
             computed[i] = 1
             pending.extend(joint.inputs[i])
 
-    effects = [i for i, impure in enumerate(joint.impure) if impure and _runs_in_backward(joint, i)]
+    effects = [i for i, impure in enumerate(joint.impure) if impure and not joint.in_forward[i]]
     walk([*joint.backward_results, *effects])
     again = [i for i in schedule if not computed[i] and not given[i] and _can_be_computed(joint, i)]
     for i in again:
@@ -136,19 +136,10 @@ def _walk_backward(
     return computed, kept
 
 
-def _runs_in_backward(joint: JointGraph, i: int) -> bool:
-    """Tell whether an effect belongs to the backward."""
-    return bool(
-        joint.pinned_to_backward[i]
-        or (joint.in_tangent_closure[i] and not joint.pinned_to_forward[i])
-        or (not joint.reachable_in_forward[i] and joint.nodes[i].op == "call_function")
-    )
-
-
 def _can_be_computed(joint: JointGraph, i: int) -> bool:
     """Tell whether the backward may compute a node, perhaps again."""
     node = joint.nodes[i]
-    if node.op == "placeholder" or joint.pinned_to_forward[i]:
+    if node.op == "placeholder" or joint.pinned_to_forward[i] or joint.reads_written[i]:
         return False
     return not joint.is_random[i] or not joint.in_forward[i] or is_replayable(node)
 

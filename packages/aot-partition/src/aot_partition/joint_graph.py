@@ -221,7 +221,9 @@ class JointGraph:
         for i in (*self.primals, *self.forward_seeds, *self.forward_results):
             forward[i] = 1
         for i in reversed(range(count)):
-            if reachable[i] and (forward[i] or (self.impure[i] and nodes[i].op == "call_function")):
+            # An effect of the backward, a random number drawn there included, stays there.
+            effect = self.impure[i] and (not self.from_backward[i] or self.pinned_to_forward[i])
+            if reachable[i] and (forward[i] or effect):
                 forward[i] = 1
                 for j in inputs[i]:
                     forward[j] = 1
@@ -302,6 +304,54 @@ class JointGraph:
             and _compat.argument_of(node, "dropout_p", default=1) != 0
             for node in self.nodes
         )
+
+    @functools.cached_property
+    def is_written(self) -> bytearray:
+        """1 where the forward, or AOTAutograd right after it, overwrites a node's memory.
+
+        Then the backward finds another value there than the forward saw.
+        """
+        found = bytearray(len(self))
+        mutated = {
+            description.mutated_input
+            for description in self.descriptions[: self.num_fwd_outputs]
+            if hasattr(description, "mutated_input")
+        }
+        roots = [i for i in self.primals if mutated and self.nodes[i].meta.get("desc") in mutated]
+        for i, node in enumerate(self.nodes):
+            if self.pinned_to_forward[i] and _compat.is_mutable_schema(node.target):
+                roots += [self.position[argument] for argument in _compat.written_arguments(node)]
+        if roots:
+            keys = {key for i in roots for key in self.storages[i]}
+            for i, storages in enumerate(self.storages):
+                found[i] = not self.in_tangent_closure[i] and not keys.isdisjoint(storages)
+        return found
+
+    @functools.cached_property
+    def reads_written(self) -> bytearray:
+        """1 where a node of the forward reads memory that is overwritten later: it can't be computed again."""
+        written = self.is_written
+        found = bytearray(len(self))
+        if any(written):
+            for i, node in enumerate(self.nodes):
+                found[i] = (
+                    node.op == "call_function"
+                    and self.in_forward[i]
+                    and not written[i]
+                    and any(written[j] for j in self._decisive_inputs(i))
+                )
+        return found
+
+    def _decisive_inputs(self, i: int) -> list[int]:
+        """Return the inputs on which a node's results depend, those that only statistics depend on left out.
+
+        In training, a batch norm reads its running statistics for no other purpose than to update them.
+        """
+        node = self.nodes[i]
+        packet = getattr(node.target, "overloadpacket", None)
+        if packet is torch.ops.aten._native_batch_norm_legit_functional and node.args[5] is True:
+            return [self.position[x] for x in node.args[:3] if isinstance(x, fx.Node)]
+        return self.inputs[i]
 
     @functools.cached_property
     def is_symbolic(self) -> bytearray:

@@ -30,7 +30,7 @@ __all__ = ["Calibration", "CostModel", "Seconds", "calibrate", "cost_function", 
 log = logging.getLogger(__name__)
 
 Seconds = Callable[[fx.Node], float]
-CostModel = Literal["roofline", "profile"] | Seconds
+CostModel = Literal["eager", "profile"] | Seconds
 
 CALIBRATION_SECONDS = 0.05
 """How long each of the four measurements lasts, at most by about one run."""
@@ -62,8 +62,8 @@ def cost_function(model: CostModel, joint: fx.GraphModule, profile: KernelProfil
     """Return a function that tells how long a node of a joint graph takes, in seconds.
 
     Args:
-        model: ``"roofline"``, ``"profile"`` (each distinct operation is run and timed), or a function of a
-            node.
+        model: ``"eager"`` (the roofline), ``"profile"`` (each distinct operation is run and timed), or a
+            function of a node.
         joint: The joint graph.
         profile: Where measured kernels are kept.
 
@@ -72,10 +72,10 @@ def cost_function(model: CostModel, joint: fx.GraphModule, profile: KernelProfil
     """
     if callable(model):
         return model
-    if model == "roofline":
+    if model == "eager":
         return roofline_seconds
     if model != "profile":
-        raise ValueError(f"cost_model must be 'roofline', 'profile' or a function of a node, got {model!r}")
+        raise ValueError(f"cost_model must be 'eager', 'profile' or a function of a node, got {model!r}")
     profile.timed = True
     profile.measure(joint.graph.nodes)
 

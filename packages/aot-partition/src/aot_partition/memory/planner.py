@@ -46,7 +46,7 @@ def plan_for_budget(
     joint: JointGraph,
     budget: Budget,
     *,
-    cost_model: CostModel = "roofline",
+    cost_model: CostModel = "eager",
     evaluations: int | None = None,
     seed: int = 0,
 ) -> PartitionPlan:
@@ -95,7 +95,7 @@ class MemoryPlanner:
         self,
         joint: JointGraph,
         *,
-        cost_model: CostModel = "roofline",
+        cost_model: CostModel = "eager",
         evaluations: int | None = None,
         seed: int = 0,
         profile: KernelProfile | None = None,

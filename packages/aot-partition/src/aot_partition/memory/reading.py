@@ -56,7 +56,6 @@ def read_problem(
             `backward_order`.
     """
     static = {s for i, node in enumerate(joint.nodes) if node.op != "call_function" for s in joint.storages[i]}
-    written = _written(joint) & static
     made: set[int] = set()
 
     def operation(i: int) -> Operation | None:
@@ -72,7 +71,7 @@ def read_problem(
             makes=makes,
             seconds=seconds(joint.nodes[i]),
             scratch=scratch(joint.nodes[i]),
-            replayable=_is_replayable(joint, i) and read.isdisjoint(written),
+            replayable=_is_replayable(joint, i),
         )
 
     forward: list[Operation] = []
@@ -143,22 +142,12 @@ def backward_order(joint: JointGraph) -> list[int]:
     return order
 
 
-def _written(joint: JointGraph) -> set[int]:
-    """Return the storages that nodes of the forward write in place."""
-    return {
-        s
-        for i, node in enumerate(joint.nodes)
-        if joint.in_forward[i] and node.op == "call_function" and _compat.is_mutable_schema(node.target)
-        for j in joint.inputs[i][:1]
-        for s in joint.storages[j]
-    }
-
-
 def _is_replayable(joint: JointGraph, i: int) -> bool:
     if joint.is_random[i]:
         return is_replayable(joint.nodes[i])
     return not (
         joint.impure[i]
+        or joint.reads_written[i]
         or joint.is_collective[i]
         or joint.pinned_to_forward[i]
         or _compat.is_mutable_schema(joint.nodes[i].target)

@@ -19,7 +19,7 @@ import torch
 
 from aot_partition import _compat
 from aot_partition.joint_graph import SYMBOLIC, JointGraph
-from aot_partition.mincut.network import Network
+from aot_partition.mincut.network import LAST_RESORT, Network
 from aot_partition.mincut.tags import Tags
 
 __all__ = ["FAR", "BanOptions", "TorchRules"]
@@ -242,7 +242,10 @@ class TorchRules:
                 continue
             if i in inputs:
                 ban(i, "it is an input")
-            if joint.in_forward[i]:
+            if joint.reads_written[i]:
+                # torch does not look at this, and computes such nodes from the new value.
+                ban(i, "what it reads is overwritten")
+            elif joint.in_forward[i]:
                 reason = self._ban_reason(i, options, read_by_backward)
                 if reason:
                     ban(i, reason)
@@ -295,6 +298,8 @@ class TorchRules:
         value = node.meta.get("val")
         if isinstance(value, SYMBOLIC):
             return (4 if isinstance(value, torch.SymFloat) else 1), ""
+        if joint.is_written[i]:
+            return LAST_RESORT, ""
         if not isinstance(value, torch.Tensor) and ("val" in node.meta or "tensor_meta" not in node.meta):
             if _compat.is_backward_state(value) or _compat.is_fake_script_object(value) or joint.is_opaque[i]:
                 return 0, ""
