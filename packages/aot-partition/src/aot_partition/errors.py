@@ -8,6 +8,7 @@ __all__ = [
     "BudgetTooSmallError",
     "ContradictoryTagsError",
     "InvalidBudgetError",
+    "MissingExtraError",
     "MissingMetadataError",
     "NotDifferentiableError",
     "RanksDisagreeError",
@@ -53,6 +54,10 @@ class InvalidBudgetError(AotError, ValueError):
 
 class BudgetTooSmallError(AotError, ValueError):
     """No plan within the budget was found, or none can exist; the message says which."""
+
+
+class MissingExtraError(AotError, ImportError):
+    """A function needs a package that an extra of this one would have installed."""
 
 
 class RanksDisagreeError(AotError, RuntimeError):

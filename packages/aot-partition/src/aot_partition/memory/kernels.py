@@ -22,7 +22,7 @@ from torch import fx
 from aot_partition import _compat
 from aot_partition.memory.measure import AllocationTrace, trace_allocations
 
-__all__ = ["Kernel", "KernelProfile"]
+__all__ = ["Kernel", "KernelProfile", "made_up"]
 
 log = logging.getLogger(__name__)
 
@@ -203,12 +203,12 @@ def _device(node: fx.Node) -> torch.device:
 
 
 def _arguments(node: fx.Node) -> tuple[Any, Any]:
-    made: dict[fx.Node, Any] = {argument: _real(argument.meta.get("val")) for argument in node.all_input_nodes}
+    made: dict[fx.Node, Any] = {argument: made_up(argument.meta.get("val")) for argument in node.all_input_nodes}
     args, kwargs = fx.map_arg((node.args, node.kwargs), made.__getitem__)
     return args, kwargs
 
 
-def _real(value: Any) -> Any:
+def made_up(value: Any) -> Any:
     """Return a value of the same sizes with made-up contents that any operation can take."""
     if isinstance(value, torch.Tensor):
         size = [_compat.size_hint(n) for n in value.size()]
@@ -221,7 +221,7 @@ def _real(value: Any) -> Any:
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
         return _compat.size_hint(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(_real(item) for item in value)
+        return type(value)(made_up(item) for item in value)
     return value
 
 

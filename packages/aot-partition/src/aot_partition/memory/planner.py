@@ -36,7 +36,7 @@ from aot_partition.memory.seeds import seed_schedules
 from aot_partition.memory.unfolding import unfold
 from aot_partition.plan import REASONS, PartitionPlan, PlannedValue
 
-__all__ = ["MemoryPlanner", "plan_for_budget"]
+__all__ = ["MemoryPlanner", "pareto", "plan_for_budget"]
 
 CORRECTIONS = 6
 """How often a budget is tightened by what the graphs exceed it, before a plan counts as not found."""
@@ -70,6 +70,30 @@ def plan_for_budget(
     """
     planner = MemoryPlanner(joint, cost_model=cost_model, evaluations=evaluations, seed=seed)
     return planner.plan(budget)
+
+
+def pareto(
+    joint: JointGraph,
+    *,
+    points: int = 12,
+    cost_model: CostModel = "eager",
+    evaluations: int | None = None,
+    seed: int = 0,
+) -> list[PartitionPlan]:
+    """Return plans from no recomputation down to the smallest peak, none of which another one beats.
+
+    Args:
+        joint: The joint graph.
+        points: How many budgets to plan for.
+        cost_model: What recomputation costs; see `aot_partition.memory.cost_function`.
+        evaluations: How many schedules to try per budget.
+        seed: Of the search.
+
+    Returns:
+        Plans by falling peak and rising recomputation.
+    """
+    planner = MemoryPlanner(joint, cost_model=cost_model, evaluations=evaluations, seed=seed)
+    return planner.pareto(points)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +137,10 @@ class MemoryPlanner:
             for order in backward_orders(joint)
         ]
         self._searches: dict[int, Search] = {}
+
+    def seconds(self, node: fx.Node) -> float:
+        """Return how long a node takes, as planning saw it."""
+        return self._seconds(node)
 
     def _seconds(self, node: fx.Node) -> float:
         return self._costs[node][0]
