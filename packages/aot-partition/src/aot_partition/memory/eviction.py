@@ -129,6 +129,8 @@ class _Run:
         self.weight = self._weights(preference, rng)
         self.remake_seconds: dict[int, float] = {}
         self.now = 0
+        # The last operation of the forward that has run.
+        self.made_until = -1
         self.spent = 0.0
         self.backward: list[int] = []
 
@@ -153,6 +155,7 @@ class _Run:
             self.now = k - 1
             if not self._make_room(tables.made_bytes[k] + operation.scratch):
                 return None
+            self.made_until = k
             for storage in operation.makes:
                 # The forward runs once: what it still reads can't go.
                 locks[storage] = 1
@@ -240,16 +243,20 @@ class _Run:
 
     def _forget_seconds_below(self, storage: int) -> None:
         """What it takes to remake a value changes when one that it is remade from comes or goes."""
-        problem, known = self.problem, self.remake_seconds
+        problem, known, resident = self.problem, self.remake_seconds, self.resident
+        wanted_until, now, last = self.tables.wanted_until, self.now, self.made_until
         pending = [storage]
         seen = {storage}
         while pending:
             for k in problem.readers[pending.pop()]:
+                if k > last:
+                    # Readers are in order, and from here on the forward has not run yet.
+                    break
                 for made in problem.forward[k].makes:
-                    if made not in seen:
+                    if made not in seen and wanted_until[made] > now:
                         seen.add(made)
                         known.pop(made, None)
-                        if made not in self.resident:
+                        if made not in resident:
                             pending.append(made)
 
     def _seconds_to_remake(self, storage: int) -> float:

@@ -33,9 +33,10 @@ def _frees_most_first(joint: JointGraph, order: list[int]) -> list[int]:
     Effects keep their order among themselves.
     """
     place = {i: number for number, i in enumerate(order)}
+    read = {i: {s for j in joint.inputs[i] for s in joint.storages[j]} for i in order}
     readers: dict[int, int] = {}
     for i in order:
-        for s in {s for j in joint.inputs[i] for s in joint.storages[j]}:
+        for s in read[i]:
             readers[s] = readers.get(s, 0) + 1
     made = {s for i in order for s in joint.storages[i]}
     kept = {s for i in joint.backward_results for s in joint.storages[i]}
@@ -54,10 +55,11 @@ def _frees_most_first(joint: JointGraph, order: list[int]) -> list[int]:
                 following[previous] = i
             previous = i
 
+    taken = {i: sum(joint.storage_bytes[s] for s in joint.storages[i] if s not in read[i]) for i in order}
+    freeable = {i: [s for s in read[i] if s in made and s not in kept] for i in order}
+
     def gain(i: int) -> int:
-        read = {s for j in joint.inputs[i] for s in joint.storages[j]}
-        freed = sum(joint.storage_bytes[s] for s in read & made - kept if readers[s] == 1)
-        return freed - sum(joint.storage_bytes[s] for s in set(joint.storages[i]) - read)
+        return sum(joint.storage_bytes[s] for s in freeable[i] if readers[s] == 1) - taken[i]
 
     ready = [place[i] for i in order if not waiting[i]]
     heapq.heapify(ready)
@@ -73,7 +75,7 @@ def _frees_most_first(joint: JointGraph, order: list[int]) -> list[int]:
                 heapq.heapify(ready)
         i = order[number]
         result.append(i)
-        for s in {s for j in joint.inputs[i] for s in joint.storages[j]}:
+        for s in read[i]:
             readers[s] -= 1
         for user in [u for u in joint.users[i] if u in place] + ([following[i]] if i in following else []):
             waiting[user] -= 1

@@ -131,6 +131,12 @@ class MemoryPlanner:
         costs = [(seconds(node), self.profile.scratch(node)) for node in joint.nodes]
         costs = agree(joint, costs)
         self._costs = dict(zip(joint.nodes, costs, strict=True))
+        # Copies of a node share its fake value.
+        self._scratch_of = {
+            id(node.meta["val"]): scratch
+            for node, (_, scratch) in self._costs.items()
+            if node.meta.get("val") is not None
+        }
         self._evaluations, self._seed = evaluations, seed
         self.readings = [
             read_problem(joint, seconds=self._seconds, scratch=self._scratch, order=order)
@@ -146,7 +152,8 @@ class MemoryPlanner:
         return self._costs[node][0]
 
     def _scratch(self, node: fx.Node) -> int:
-        return self._costs[node][1] if node in self._costs else self.profile.scratch(node)
+        scratch = self._scratch_of.get(id(node.meta.get("val")))
+        return self.profile.scratch(node) if scratch is None else scratch
 
     def _search(self, order: int) -> Search:
         if order not in self._searches:
@@ -228,7 +235,7 @@ class MemoryPlanner:
         self, order: int, schedule: Schedule
     ) -> tuple[tuple[fx.GraphModule, fx.GraphModule], StepMemory]:
         graphs = extract(self.joint, unfold(self.joint, self.readings[order], schedule))
-        memory = simulate_step(*graphs, self.joint.num_fwd_outputs, scratch=self.profile.scratch)
+        memory = simulate_step(*graphs, self.joint.num_fwd_outputs, scratch=self._scratch)
         return graphs, memory
 
     def _smallest(self) -> _Candidate:
