@@ -6,15 +6,18 @@ function says what it stands for, so that a reader of the other files need not k
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 __all__ = ["CustomPartitionerFn"]
 
@@ -195,6 +198,52 @@ def is_known_operator(op: Any) -> bool:
 def random_packets() -> frozenset[Any]:
     """Return the operators that torch never merges, though some carry no tag that says they are random."""
     return frozenset(_private("torch._functorch.compile_utils", "rand_ops") or ())
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that hold the data of a tensor: of a wrapper subclass its inner ones."""
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    for name in names:
+        yield from plain_tensors(getattr(tensor, name))
+
+
+def allocation_events(profiler: Any) -> list[tuple[str, int]]:
+    """Return what a profiler with ``profile_memory=True`` saw, in order of time.
+
+    Returns:
+        The name of what began, and 0; or, for what the CPU allocator handed out, ``""`` and the bytes,
+        negative when taken back.
+    """
+    found: list[tuple[int, str, int]] = []
+    pending = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while pending:
+        event = pending.pop()
+        pending.extend(event.children)
+        size = getattr(event.extra_fields, "alloc_size", None)
+        if size is None:
+            found.append((event.start_time_ns, event.name, 0))
+        elif event.extra_fields.device.type == "cpu":
+            found.append((event.start_time_ns, "", size))
+    found.sort(key=lambda each: each[0])
+    return [(name, size) for _, name, size in found]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors with a storage in a structure of values."""
+    leaves = pytree.tree_leaves(value)
+    return [x for x in leaves if isinstance(x, torch.Tensor) and x.layout is torch.strided]
+
+
+def no_modes() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which operations run for real, whatever trace is under way."""
+    context: contextlib.AbstractContextManager[Any] = _disable_current_modes()
+    return context
 
 
 # --- the policy of torch's own partitioner -----------------------------------------------------------------

@@ -5,10 +5,13 @@ from __future__ import annotations
 from aot_core.errors import AotError
 
 __all__ = [
+    "BudgetTooSmallError",
     "ContradictoryTagsError",
     "InvalidBudgetError",
+    "MissingExtraError",
     "MissingMetadataError",
     "NotDifferentiableError",
+    "RanksDisagreeError",
     "TangentOutputError",
     "UnboundedCutError",
     "UnknownOperatorError",
@@ -47,3 +50,15 @@ class UnboundedCutError(AotError, RuntimeError):
 
 class InvalidBudgetError(AotError, ValueError):
     """A budget that can't be read, is negative, or is above the peak of a step without a plan."""
+
+
+class BudgetTooSmallError(AotError, ValueError):
+    """No plan within the budget was found, or none can exist; the message says which."""
+
+
+class MissingExtraError(AotError, ImportError):
+    """A function needs a package that an extra of this one would have installed."""
+
+
+class RanksDisagreeError(AotError, RuntimeError):
+    """The ranks of a distributed step plan different graphs."""

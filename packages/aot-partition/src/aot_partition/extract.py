@@ -69,7 +69,7 @@ def extract(joint: JointGraph, plan: Assignment) -> tuple[fx.GraphModule, fx.Gra
         UnboundedCutError: the backward needs a value that can be neither saved nor recomputed.
     """
     saved = _split_tuples(joint, plan.saved)
-    computed, kept = _walk_backward(joint, saved)
+    computed, kept = _walk_backward(joint, saved, plan.schedule or ())
     values = SavedValues.of(joint, kept)
     replay = RandomReplay(joint, computed)
     forward = _forward_graph(joint, values, replay)
@@ -96,34 +96,44 @@ def _is_split(joint: JointGraph, i: int) -> bool:
     )
 
 
-def _walk_backward(joint: JointGraph, saved: Collection[int]) -> tuple[bytearray, set[int]]:
-    """Return what the backward computes, and what it must find saved."""
+def _walk_backward(
+    joint: JointGraph, saved: Collection[int], schedule: Sequence[int]
+) -> tuple[bytearray, set[int]]:
+    """Return what the backward computes, and what it must find saved.
+
+    What a schedule asks for may be both: saved for its first readers, and computed again for later ones.
+    """
     given = bytearray(len(joint))
     for group in (joint.tangents, joint.backward_seeds, joint.backward_states):
         for i in group:
             given[i] = 1
     computed = bytearray(len(joint))
     kept: set[int] = set()
-    pending = list(joint.backward_results)
-    for i, impure in enumerate(joint.impure):
-        if impure and not joint.in_forward[i]:
-            pending.append(i)
     nodes = joint.nodes
-    while pending:
-        i = pending.pop()
-        if computed[i] or given[i] or i in kept:
-            continue
-        wanted = i in saved and not isinstance(joint.value(i), torch.SymFloat)
-        if (wanted and joint.reachable_in_forward[i]) or not _can_be_computed(joint, i):
-            if not joint.reachable_in_forward[i]:
-                raise UnboundedCutError(
-                    f"The backward needs {nodes[i].name!r}, which neither half of the graph can compute."
-                )
-            kept.add(i)
-            continue
+
+    def walk(pending: list[int]) -> None:
+        while pending:
+            i = pending.pop()
+            if computed[i] or given[i] or i in kept:
+                continue
+            wanted = i in saved and not isinstance(joint.value(i), torch.SymFloat)
+            if (wanted and joint.reachable_in_forward[i]) or not _can_be_computed(joint, i):
+                if not joint.reachable_in_forward[i]:
+                    raise UnboundedCutError(
+                        f"The backward needs {nodes[i].name!r}, which neither half of the graph can compute."
+                    )
+                kept.add(i)
+                continue
+            computed[i] = 1
+            updated = joint.statistics.get(i, ())
+            pending.extend(j for j in joint.inputs[i] if j not in updated)
+
+    effects = [i for i, impure in enumerate(joint.impure) if impure and not joint.in_forward[i]]
+    walk([*joint.backward_results, *effects])
+    again = [i for i in schedule if not computed[i] and not given[i] and _can_be_computed(joint, i)]
+    for i in again:
         computed[i] = 1
-        updated = joint.statistics.get(i, ())
-        pending.extend(j for j in joint.inputs[i] if j not in updated)
+    walk([j for i in again for j in joint.inputs[i] if j not in joint.statistics.get(i, ())])
     return computed, kept
 
 
@@ -262,7 +272,7 @@ def _backward_graph(
     if schedule is None:
         order: Iterable[int] = _getitems_first(joint, engine_order(joint, computed))
     else:
-        order = _on_demand(joint, computed, schedule)
+        order = _on_demand(joint, computed, schedule, saved=values.all())
     for i in order:
         if i in joint.statistics:
             _add_stand_ins(joint, i, graph, env)
@@ -292,10 +302,14 @@ def _add_stand_ins(joint: JointGraph, i: int, graph: fx.Graph, env: dict[fx.Node
         env[joint.nodes[j]] = zeros
 
 
-def _on_demand(joint: JointGraph, computed: bytearray, schedule: Sequence[int]) -> list[int]:
+def _on_demand(
+    joint: JointGraph, computed: bytearray, schedule: Sequence[int], *, saved: Iterable[int]
+) -> list[int]:
     """Complete a schedule: what it leaves out comes right before it is needed, or at the end."""
     order: list[int] = []
     done = bytearray(len(joint))
+    for i in saved:
+        done[i] = 1
 
     def bring(wanted: int) -> None:
         missing = [wanted]

@@ -11,6 +11,7 @@ from aot_partition import _compat
 from aot_partition.errors import InvalidBudgetError, NotDifferentiableError, UnknownOperatorError
 from aot_partition.extract import Assignment, extract
 from aot_partition.joint_graph import JointGraph
+from aot_partition.memory.planner import plan_for_budget
 from aot_partition.mincut.activation_budget import saved_as_torch
 from aot_partition.mincut.eager_rules import saved_for_eager
 
@@ -102,8 +103,8 @@ def _assign(
     return Assignment(saved_for_eager(graph, recomputable_ops=recomputable_ops, seconds=seconds))
 
 
-def _plan(graph: JointGraph, budget: float | str, cost_model: CostModel) -> Assignment:
-    raise NotImplementedError
+def _plan(graph: JointGraph, budget: float | str, cost_model: Any) -> Assignment:
+    return plan_for_budget(graph, budget, cost_model=cost_model).assignment
 
 
 def _checked(ops: Collection[Any]) -> frozenset[Any]:
