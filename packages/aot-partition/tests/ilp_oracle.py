@@ -273,7 +273,7 @@ class _Model:
     def _assignment(self, schedule: Schedule) -> dict[int, float]:
         """Return the values of the variables that a schedule determines."""
         problem = self.problem
-        values = {variable: 0.0 for variable in (*self.there.values(), *self.again.values())}
+        values = dict.fromkeys((*self.there.values(), *self.again.values()), 0.0)
         stage_of = {t: j for j, t in enumerate(self.stages)}
         j, first_stage_at, runs = 0, [], []
         for entry in schedule.backward:

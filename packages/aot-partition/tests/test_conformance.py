@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from aot_core.testing import parametrize_backend_checks
-
 from aot_partition.backends import aot_mem_efficient
 
 AOT_AUTOGRAD = {

@@ -50,13 +50,23 @@ def _decompositions() -> Mapping[Any, Any]:
 
 
 def _partition(
-    joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any
+    joint: fx.GraphModule,
+    joint_inputs: Sequence[Any],
+    /,
+    *,
+    num_fwd_outputs: int,
+    **kwargs: Any,
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     settings = _settings()
     forward, backward = min_cut_partition(
-        joint, joint_inputs, budget=settings.budget, cost_model=settings.cost_model, **kwargs
+        joint,
+        joint_inputs,
+        num_fwd_outputs=num_fwd_outputs,
+        budget=settings.budget,
+        cost_model=settings.cost_model,
+        **kwargs,
     )
-    _report(forward, backward, kwargs["num_fwd_outputs"])
+    _report(forward, backward, num_fwd_outputs)
     return forward, backward
 
 

@@ -64,7 +64,7 @@ def read_problem(
         read = {s for j in joint.inputs[i] for s in joint.storages[j]}
         makes = tuple(s for s in joint.storages[i] if s not in read and s not in static)
         moved = tuple(sorted(read - static))
-        if not makes and (joint.is_alias[i] and joint.storages[i] or not moved):
+        if not makes and ((joint.is_alias[i] and joint.storages[i]) or not moved):
             return None
         made.update(makes)
         return Operation(
