@@ -41,8 +41,8 @@ from aot_partition.memory.liveness import simulate_step
 from aot_partition.memory.measure import measure_step
 
 ROOT = Path(__file__).parent.parent
-BATCH = {"transformer": 32, "llama": 32, "t5": 32, "bert": 32, "vit": 32, "resnet": 8, "densenet": 8, "lstm": 64, "scan": 64}
-DEPTH = {"transformer": 4, "llama": 3, "t5": 4, "bert": 4, "vit": 4, "resnet": 8, "densenet": 12, "lstm": 16, "scan": 24}
+BATCH = dict.fromkeys(MODELS, 32) | {"resnet": 8, "densenet": 8, "lstm": 64, "scan": 64}
+DEPTH = dict.fromkeys(MODELS, 4) | {"llama": 3, "resnet": 8, "densenet": 12, "lstm": 16, "scan": 24}
 OPTIMUM = (
     ("transformer", 1, 32), ("transformer", 2, 32), ("resnet", 2, 8), ("resnet", 4, 8), ("densenet", 4, 8),
     ("densenet", 6, 8), ("vit", 1, 32), ("llama", 1, 32), ("bert", 1, 32), ("bert", 2, 32), ("t5", 2, 32), ("lstm", 4, 64),
@@ -165,7 +165,9 @@ def against_optimum(seconds: float, small: bool) -> None:
                 f"{100 * optimum.seconds / problem.seconds:.2f}, gap {100 * gap:.2f} %",
                 flush=True,
             )
-    print(f"{len(gaps)} proven points: mean {100 * statistics.fmean(gaps):.2f} %, worst {100 * max(gaps):.2f} %")
+    print(
+        f"{len(gaps)} proven points: mean {100 * statistics.fmean(gaps):.2f} %, worst {100 * max(gaps):.2f} %"
+    )
 
 
 def floors(models: list[str], small: bool) -> None:
@@ -225,9 +227,7 @@ def against_allocator(models: list[str], small: bool) -> None:
             forward, backward = extract(graph, plan.assignment)
             inputs = [made_up(node.meta["val"]) for node in forward.graph.find_nodes(op="placeholder")]
             measured = measure_step(forward, backward, inputs, graph.num_fwd_outputs)
-            simulated = simulate_step(
-                forward, backward, graph.num_fwd_outputs, scratch=planner.scratch
-            )
+            simulated = simulate_step(forward, backward, graph.num_fwd_outputs, scratch=planner.scratch)
             differing = sum(
                 (one.live, one.during) != (other.live, other.during)
                 for one, other in zip(
@@ -243,7 +243,9 @@ def against_allocator(models: list[str], small: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", nargs="*", default=ROWS, choices=ROWS)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--small", action="store_true", help="half the depths")

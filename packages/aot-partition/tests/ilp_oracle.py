@@ -144,7 +144,9 @@ class _Model:
                 if self.last_stage.get(s, -1) >= j:
                     self.there[j, s] = program.variable()
             for k, operation in enumerate(problem.forward):
-                useful = any(s not in problem.outputs and self.last_stage.get(s, -1) >= j for s in operation.makes)
+                useful = any(
+                    s not in problem.outputs and self.last_stage.get(s, -1) >= j for s in operation.makes
+                )
                 if operation.replayable and useful:
                     self.again[j, k] = program.variable(cost=operation.seconds / self.unit)
 
@@ -273,7 +275,7 @@ class _Model:
     def _assignment(self, schedule: Schedule) -> dict[int, float]:
         """Return the values of the variables that a schedule determines."""
         problem = self.problem
-        values = {variable: 0.0 for variable in (*self.there.values(), *self.again.values())}
+        values = dict.fromkeys((*self.there.values(), *self.again.values()), 0.0)
         stage_of = {t: j for j, t in enumerate(self.stages)}
         j = 0
         runs: list[tuple[int, int]] = []
@@ -293,7 +295,9 @@ class _Model:
             wanted |= set(problem.needs[self.stages[j]])
             for k in reversed(per_stage.get(j, [])):
                 wanted -= set(problem.forward[k].makes)
-                wanted |= {s for s in problem.forward[k].reads if s in problem.maker and s not in problem.outputs}
+                wanted |= {
+                    s for s in problem.forward[k].reads if s in problem.maker and s not in problem.outputs
+                }
             for s in wanted:
                 if (j, s) in self.there:
                     values[self.there[j, s]] = 1.0

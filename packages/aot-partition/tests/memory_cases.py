@@ -51,9 +51,7 @@ def capture(
     def step(parameters: Any, buffers: Any, *inputs: Any) -> Any:
         return torch.func.functional_call(model, (parameters, buffers), inputs)
 
-    compiled = aot_function(
-        step, run, partition_fn=partition, decompositions=decompositions, dynamic=dynamic
-    )
+    compiled = aot_function(step, run, partition_fn=partition, decompositions=decompositions, dynamic=dynamic)
     compiled(parameters, buffers, *inputs)
     return Step(found["joint"], found["count"], found["inputs"])
 
@@ -135,7 +133,9 @@ def random_problem(rng: random.Random, *, operations: int = 7) -> Problem:
     results: set[int] = set()
     for k in reversed(range(operations)):
         available = [*forward[k].reads, *forward[k].makes]
-        reads = tuple(sorted({*rng.sample(available, rng.choice((0, 1, 1, min(2, len(available))))), *gradient}))
+        reads = tuple(
+            sorted({*rng.sample(available, rng.choice((0, 1, 1, min(2, len(available))))), *gradient})
+        )
         makes = (len(sizes),)
         sizes.append(rng.randrange(1, 9) * 8)
         if rng.random() < 0.3:

@@ -171,7 +171,8 @@ def chain(count: int, *, kept: tuple[int, ...] = ()) -> Problem:
     """f0 → f1 → …, and a backward that reads them from the last to the first."""
     forward = tuple(Operation(f"f{k}", (k - 1,) if k else (), (k,), 1.0) for k in range(count))
     backward = tuple(
-        Operation(f"b{t}", (count - 1 - t, *((count + t - 1,) if t else ())), (count + t,), 1.0) for t in range(count)
+        Operation(f"b{t}", (count - 1 - t, *((count + t - 1,) if t else ())), (count + t,), 1.0)
+        for t in range(count)
     )
     return Problem(
         forward, backward, (8,) * (2 * count), frozenset(), frozenset({2 * count - 1}), 0, frozenset(kept)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aot_partition.budget import Budget as Budget
     from aot_partition.budget import format_bytes as format_bytes
     from aot_partition.budget import parse_budget as parse_budget
-    from aot_partition.pictures import draw as draw
-    from aot_partition.pictures import draw_pareto as draw_pareto
     from aot_partition.errors import BudgetTooSmallError as BudgetTooSmallError
     from aot_partition.errors import ContradictoryTagsError as ContradictoryTagsError
     from aot_partition.errors import InvalidBudgetError as InvalidBudgetError
@@ -44,13 +42,26 @@ if TYPE_CHECKING:
     from aot_partition.memory.planner import plan_for_budget as plan_for_budget
     from aot_partition.mincut.eager_rules import default_recomputable_ops as default_recomputable_ops
     from aot_partition.partition import min_cut_partition as min_cut_partition
+    from aot_partition.pictures import draw as draw
+    from aot_partition.pictures import draw_pareto as draw_pareto
     from aot_partition.plan import PartitionPlan as PartitionPlan
     from aot_partition.plan import PlannedValue as PlannedValue
 
 _HOMES = {
     "budget": ("Budget", "format_bytes", "parse_budget"),
     "pictures": ("draw", "draw_pareto"),
-    "errors": ("BudgetTooSmallError", "ContradictoryTagsError", "InvalidBudgetError", "MissingExtraError", "MissingMetadataError", "NotDifferentiableError", "RanksDisagreeError", "TangentOutputError", "UnboundedCutError", "UnknownOperatorError"),
+    "errors": (
+        "BudgetTooSmallError",
+        "ContradictoryTagsError",
+        "InvalidBudgetError",
+        "MissingExtraError",
+        "MissingMetadataError",
+        "NotDifferentiableError",
+        "RanksDisagreeError",
+        "TangentOutputError",
+        "UnboundedCutError",
+        "UnknownOperatorError",
+    ),
     "extract": ("Assignment", "extract"),
     "inductor": ("MinCutPartitioner",),
     "joint_graph": ("JointGraph",),

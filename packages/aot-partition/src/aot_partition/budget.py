@@ -18,7 +18,9 @@ _UNITS = {
 }  # fmt: skip
 _TEXT = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?P<unit>[A-Za-z]*|%)\s*")
 
-_FORMS = 'a fraction of the peak without a plan, such as 0.5, a number of bytes, or text such as "6GiB" or "40%"'
+_FORMS = (
+    'a fraction of the peak without a plan, such as 0.5, a number of bytes, or text such as "6GiB" or "40%"'
+)
 
 
 def parse_budget(budget: Budget) -> float | int:

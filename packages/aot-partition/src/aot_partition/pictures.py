@@ -37,7 +37,14 @@ def draw(plan: PartitionPlan, path: str | os.PathLike[str]) -> None:
         heights = [node.peak / unit for node in (*memory.forward, *memory.backward)]
         places = _places(memory)
         axes.fill_between(places, heights, step="mid", color=color, alpha=0.25, linewidth=0)
-        axes.step(places, heights, where="mid", color=color, linewidth=1.2, label=f"{label}: {memory.peak / unit:.1f}")
+        axes.step(
+            places,
+            heights,
+            where="mid",
+            color=color,
+            linewidth=1.2,
+            label=f"{label}: {memory.peak / unit:.1f}",
+        )
     axes.axhline(plan.budget / unit, color="black", linewidth=0.8, linestyle="--")
     axes.annotate(" budget", (2, plan.budget / unit), va="bottom", ha="right", fontsize=8)
     axes.axvline(1, color="black", linewidth=0.5)

@@ -53,7 +53,9 @@ def torch_points(
         yield TorchPoint(budget, memory, recomputed_seconds(joint, backward, seconds))
 
 
-def recomputed_seconds(joint: JointGraph, backward: fx.GraphModule, seconds: Callable[[fx.Node], float]) -> float:
+def recomputed_seconds(
+    joint: JointGraph, backward: fx.GraphModule, seconds: Callable[[fx.Node], float]
+) -> float:
     """Return how long those nodes of a backward take that compute what the forward computed; views are free."""
     again = {
         node.name: node

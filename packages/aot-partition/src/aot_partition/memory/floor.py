@@ -44,7 +44,5 @@ def _irreplaceable(problem: Problem) -> dict[int, tuple[int, int]]:
         for s in needs:
             last[s] = t
     return {
-        s: (problem.sizes[s], t)
-        for s, t in last.items()
-        if not problem.forward[problem.maker[s]].replayable
+        s: (problem.sizes[s], t) for s, t in last.items() if not problem.forward[problem.maker[s]].replayable
     }

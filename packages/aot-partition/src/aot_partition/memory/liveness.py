@@ -143,7 +143,8 @@ def simulate_step(
     placeholders = backward.graph.find_nodes(op="placeholder")
     forward_nodes = {node.name: node for node in forward.graph.nodes}
     storages.add(
-        backward.graph, {node: forward_nodes[node.name] for node in placeholders if node.name in forward_nodes}
+        backward.graph,
+        {node: forward_nodes[node.name] for node in placeholders if node.name in forward_nodes},
     )
     tangents = _storages_of(storages, (node for node in placeholders if node.name not in forward_nodes))
     static |= _storages_of(storages, backward.graph.find_nodes(op="get_attr"))

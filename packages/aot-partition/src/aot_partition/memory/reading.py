@@ -55,14 +55,16 @@ def read_problem(
         order: Positions of the backward's nodes in the order in which they are to run; by default
             `backward_order`.
     """
-    static = {s for i, node in enumerate(joint.nodes) if node.op != "call_function" for s in joint.storages[i]}
+    static = {
+        s for i, node in enumerate(joint.nodes) if node.op != "call_function" for s in joint.storages[i]
+    }
     made: set[int] = set()
 
     def operation(i: int) -> Operation | None:
         read = {s for j in joint.inputs[i] for s in joint.storages[j]}
         makes = tuple(s for s in joint.storages[i] if s not in read and s not in static)
         moved = tuple(sorted(read - static))
-        if not makes and (joint.is_alias[i] and joint.storages[i] or not moved):
+        if not makes and ((joint.is_alias[i] and joint.storages[i]) or not moved):
             return None
         made.update(makes)
         return Operation(

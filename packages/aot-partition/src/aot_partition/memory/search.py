@@ -123,9 +123,7 @@ class Search:
             if schedule is not None:
                 yield self._retained(schedule, budget, "random")
 
-    def _around(
-        self, saved: frozenset[int], budget: int, rng: random.Random, origin: str
-    ) -> Iterator[Found]:
+    def _around(self, saved: frozenset[int], budget: int, rng: random.Random, origin: str) -> Iterator[Found]:
         schedule = self.rehearsal.run(budget, FIRST_PREFERENCES[0], rng, keep=saved)
         if schedule is not None:
             yield self._retained(schedule, budget, origin)

@@ -35,7 +35,9 @@ def _crossing(problem: Problem, count: int) -> frozenset[int]:
     """Return what crosses the cuts between segments of about equal size, and what the last segment makes."""
     live = problem.forward_memory(frozenset())
     wanted = problem.unplanned().saved
-    produced = [sum(problem.sizes[s] for s in operation.makes if s in wanted) for operation in problem.forward]
+    produced = [
+        sum(problem.sizes[s] for s in operation.makes if s in wanted) for operation in problem.forward
+    ]
     total = sum(produced)
     cuts: list[int] = []
     reached, following = 0, 1

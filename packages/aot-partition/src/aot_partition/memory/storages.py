@@ -58,7 +58,9 @@ class StorageMap:
             if node.op in ("placeholder", "get_attr"):
                 shared: Mapping[Any, int] = inputs
             else:
-                shared = {k: v for argument in node.all_input_nodes for k, v in self._of_node[argument].items()}
+                shared = {
+                    k: v for argument in node.all_input_nodes for k, v in self._of_node[argument].items()
+                }
             own = self._of_node[node] = dict[Any, int]()
             for key, size in found:
                 number = own[key] = shared[key] if key in shared else own.get(key, len(self.sizes))
