@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aot_partition.errors import UnboundedCutError as UnboundedCutError
     from aot_partition.errors import UnknownOperatorError as UnknownOperatorError
     from aot_partition.extract import Assignment as Assignment
-    from aot_partition.extract import extract as extract
     from aot_partition.inductor import MinCutPartitioner as MinCutPartitioner
     from aot_partition.joint_graph import JointGraph as JointGraph
     from aot_partition.memory.comparison import TORCH_BUDGETS as TORCH_BUDGETS
@@ -62,7 +61,7 @@ _HOMES = {
         "UnboundedCutError",
         "UnknownOperatorError",
     ),
-    "extract": ("Assignment", "extract"),
+    "extract": ("Assignment",),
     "inductor": ("MinCutPartitioner",),
     "joint_graph": ("JointGraph",),
     "memory.comparison": ("TORCH_BUDGETS", "TorchPoint", "torch_points"),

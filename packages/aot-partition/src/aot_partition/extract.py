@@ -125,14 +125,15 @@ def _walk_backward(
                 kept.add(i)
                 continue
             computed[i] = 1
-            pending.extend(joint.inputs[i])
+            updated = joint.statistics.get(i, ())
+            pending.extend(j for j in joint.inputs[i] if j not in updated)
 
     effects = [i for i, impure in enumerate(joint.impure) if impure and not joint.in_forward[i]]
     walk([*joint.backward_results, *effects])
     again = [i for i in schedule if not computed[i] and not given[i] and _can_be_computed(joint, i)]
     for i in again:
         computed[i] = 1
-    walk([j for i in again for j in joint.inputs[i]])
+    walk([j for i in again for j in joint.inputs[i] if j not in joint.statistics.get(i, ())])
     return computed, kept
 
 
@@ -273,6 +274,8 @@ def _backward_graph(
     else:
         order = _on_demand(joint, computed, schedule, saved=values.all())
     for i in order:
+        if i in joint.statistics:
+            _add_stand_ins(joint, i, graph, env)
         copy = replay.draw_again(graph, i, env) if i in replay.replayed else _copy(joint, i, graph, env)
         copy.meta["autograd_backward"] = True
         _bind(joint, i, copy, env)
@@ -284,6 +287,19 @@ def _backward_graph(
         joint.descriptions[joint.num_fwd_outputs :],
     )
     return graph
+
+
+def _add_stand_ins(joint: JointGraph, i: int, graph: fx.Graph, env: dict[fx.Node, fx.Node]) -> None:
+    """Put zeros where a batch norm reads running statistics: the forward has overwritten those."""
+    for j in joint.statistics[i]:
+        value = joint.value(j)
+        zeros = graph.call_function(
+            torch.ops.aten.zeros.default,
+            (list(value.shape),),
+            {"dtype": value.dtype, "device": value.device, "pin_memory": False},
+        )
+        zeros.meta = {"val": value, "autograd_backward": True}
+        env[joint.nodes[j]] = zeros
 
 
 def _on_demand(

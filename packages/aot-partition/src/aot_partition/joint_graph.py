@@ -338,20 +338,28 @@ class JointGraph:
                     node.op == "call_function"
                     and self.in_forward[i]
                     and not written[i]
-                    and any(written[j] for j in self._decisive_inputs(i))
+                    and any(written[j] for j in self.inputs[i] if j not in self.statistics.get(i, ()))
                 )
         return found
 
-    def _decisive_inputs(self, i: int) -> list[int]:
-        """Return the inputs on which a node's results depend, those that only statistics depend on left out.
+    @functools.cached_property
+    def statistics(self) -> dict[int, frozenset[int]]:
+        """For a batch norm in training, the inputs that it reads only to return them updated.
 
-        In training, a batch norm reads its running statistics for no other purpose than to update them.
+        Its result does not depend on them, so that it can be computed again with anything in their place.
         """
-        node = self.nodes[i]
-        packet = getattr(node.target, "overloadpacket", None)
-        if packet is torch.ops.aten._native_batch_norm_legit_functional and node.args[5] is True:
-            return [self.position[x] for x in node.args[:3] if isinstance(x, fx.Node)]
-        return self.inputs[i]
+        aten = torch.ops.aten
+        norms = (
+            aten._native_batch_norm_legit_functional.default,
+            aten._batch_norm_with_update_functional.default,
+        )
+        found = {}
+        for i, node in enumerate(self.nodes):
+            if node.target in norms and _compat.argument_of(node, "training", default=True):
+                names = ("running_mean", "running_var")
+                given = [_compat.argument_of(node, name, default=None) for name in names]
+                found[i] = frozenset(self.position[x] for x in given if isinstance(x, fx.Node))
+        return found
 
     @functools.cached_property
     def is_symbolic(self) -> bytearray:

@@ -18,7 +18,7 @@ from torch import fx
 
 from aot_partition import _compat
 from aot_partition.joint_graph import SYMBOLIC, JointGraph
-from aot_partition.mincut.network import LAST_RESORT, Network
+from aot_partition.mincut.network import Network
 from aot_partition.mincut.tags import Tags
 from aot_partition.random_replay import is_replayable
 
@@ -143,8 +143,6 @@ def _must_not_recompute(
 
 def _weight(joint: JointGraph, i: int, free: bool, held: Collection[int]) -> tuple[float, str]:
     value = joint.value(i)
-    if joint.is_written[i]:
-        return LAST_RESORT, ""
     if isinstance(value, torch.SymFloat):
         return math.inf, "it is a symbolic float"
     if isinstance(value, SYMBOLIC):

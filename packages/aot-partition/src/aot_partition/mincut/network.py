@@ -18,10 +18,7 @@ from aot_partition.errors import UnboundedCutError
 from aot_partition.joint_graph import JointGraph
 from aot_partition.mincut.cut import UnboundedError, minimum_cut
 
-__all__ = ["LAST_RESORT", "Network"]
-
-LAST_RESORT = 2**60
-"""What it costs to save a value that had better not be saved: more than all that fits in any memory."""
+__all__ = ["Network"]
 
 
 class Network:

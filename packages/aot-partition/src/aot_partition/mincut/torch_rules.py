@@ -19,7 +19,7 @@ import torch
 
 from aot_partition import _compat
 from aot_partition.joint_graph import SYMBOLIC, JointGraph
-from aot_partition.mincut.network import LAST_RESORT, Network
+from aot_partition.mincut.network import Network
 from aot_partition.mincut.tags import Tags
 
 __all__ = ["FAR", "BanOptions", "TorchRules"]
@@ -298,8 +298,6 @@ class TorchRules:
         value = node.meta.get("val")
         if isinstance(value, SYMBOLIC):
             return (4 if isinstance(value, torch.SymFloat) else 1), ""
-        if joint.is_written[i]:
-            return LAST_RESORT, ""
         if not isinstance(value, torch.Tensor) and ("val" in node.meta or "tensor_meta" not in node.meta):
             if _compat.is_backward_state(value) or _compat.is_fake_script_object(value) or joint.is_opaque[i]:
                 return 0, ""
