@@ -20,8 +20,6 @@ import numpy as np
 
 from aot_partition.memory.problem import Problem, Schedule
 
-MIB = 2.0**20
-
 
 @dataclasses.dataclass
 class Optimum:
@@ -112,6 +110,8 @@ class _Model:
         self.problem, self.budget = problem, budget
         self.program = _Program()
         self.unit = problem.seconds / 100
+        # Coefficients around one: the solver tolerates errors of a millionth.
+        self.scale = budget / 100
         self.values = [s for s in problem.maker if s not in problem.outputs]
         self.stages = [t for t, needs in enumerate(problem.needs) if needs]
         self.last_stage = self._last_stages()
@@ -151,7 +151,9 @@ class _Model:
                     self.again[j, k] = program.variable(cost=operation.seconds / self.unit)
 
     def _limit(self, terms: list[tuple[int, float]], constant: float) -> None:
-        self.program.row([(v, size / MIB) for v, size in terms if size], upper=(self.budget - constant) / MIB)
+        self.program.row(
+            [(v, size / self.scale) for v, size in terms if size], upper=(self.budget - constant) / self.scale
+        )
 
     def _resident(self, j: int) -> list[tuple[int, float]]:
         sizes = self.problem.sizes
@@ -205,19 +207,19 @@ class _Model:
         resident = self._resident(j)
         self._limit(resident, constant + before[t])
         level = program.variable(integer=False, upper=1e9)
-        program.row([(level, -1.0), *((v, size / MIB) for v, size in resident)], lower=0, upper=0)
+        program.row([(level, -1.0), *((v, size / self.scale) for v, size in resident)], lower=0, upper=0)
         for k in again:
             operation = problem.forward[k]
             above = program.variable(integer=False, upper=1e9)
-            added = [(made[s], sizes[s] / MIB) for s in operation.makes if s in made]
+            added = [(made[s], sizes[s] / self.scale) for s in operation.makes if s in made]
             program.row([(above, -1.0), (level, 1.0), *added], lower=0, upper=0)
-            self._limit([(above, MIB)], constant + before[t] + operation.scratch)
+            self._limit([(above, self.scale)], constant + before[t] + operation.scratch)
             freed = []
             for s in {*operation.reads, *operation.makes}:
                 if s not in problem.maker or s in problem.outputs or s in need or not sizes[s]:
                     continue
                 free = program.variable(integer=False)
-                freed.append((free, -sizes[s] / MIB))
+                freed.append((free, -sizes[s] / self.scale))
                 program.row([(free, 1.0), (again[k], -1.0)], upper=0)
                 if (j + 1, s) in self.there:
                     program.row([(free, 1.0), (self.there[j + 1, s], 1.0)], upper=1)
@@ -228,7 +230,7 @@ class _Model:
             if freed:
                 level = program.variable(integer=False, upper=1e9)
                 program.row([(level, -1.0), (above, 1.0), *freed], lower=0, upper=0)
-        self._limit([(level, MIB)], constant + during[t])
+        self._limit([(level, self.scale)], constant + during[t])
 
     def _add_idle(self) -> None:
         """Operations of the backward that read nothing of the forward."""
@@ -275,7 +277,8 @@ class _Model:
         problem = self.problem
         values = dict.fromkeys((*self.there.values(), *self.again.values()), 0.0)
         stage_of = {t: j for j, t in enumerate(self.stages)}
-        j, first_stage_at, runs = 0, [], []
+        j = 0
+        runs: list[tuple[int, int]] = []
         for entry in schedule.backward:
             if entry >= 0:
                 runs.append((j, entry))
@@ -284,7 +287,6 @@ class _Model:
         for j, k in runs:
             if (j, k) in self.again:
                 values[self.again[j, k]] = 1.0
-        del first_stage_at
         wanted: set[int] = set()
         per_stage: dict[int, list[int]] = {}
         for j, k in runs:

@@ -203,12 +203,12 @@ def random_packets() -> frozenset[Any]:
 # --- memory ------------------------------------------------------------------------------------------------
 
 
-def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def plain_tensors(tensor: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors that hold the data of a tensor: of a wrapper subclass its inner ones."""
     if not is_traceable_wrapper_subclass(tensor):
         yield tensor
         return
-    names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    names, _ = tensor.__tensor_flatten__()
     for name in names:
         yield from plain_tensors(getattr(tensor, name))
 

@@ -149,7 +149,7 @@ class _Run:
     # --- the step --------------------------------------------------------------------------------------
 
     def _forward(self) -> frozenset[int] | None:
-        problem, tables, locks, _sizes = self.problem, self.tables, self.locks, self.problem.sizes
+        problem, tables, locks = self.problem, self.tables, self.locks
         unwanted = problem.never_saved
         for k, operation in enumerate(problem.forward):
             self.now = k - 1

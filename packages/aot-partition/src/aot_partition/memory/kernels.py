@@ -229,8 +229,10 @@ def made_up(value: Any) -> Any:
 
 def _signature(node: fx.Node) -> Any:
     """Return what two calls share that run the same kernels."""
-    described = fx.map_arg((node.args, node.kwargs), lambda argument: _Described(argument.meta.get("val")))
-    return str(node.target), repr(described)
+    def described(argument: fx.Node) -> Any:
+        return _Described(argument.meta.get("val"))
+
+    return str(node.target), repr(fx.map_arg((node.args, node.kwargs), described))
 
 
 class _Described:

@@ -139,23 +139,22 @@ class MemoryPlanner:
         }
         self._evaluations, self._seed = evaluations, seed
         self.readings = [
-            read_problem(joint, seconds=self._seconds, scratch=self._scratch, order=order)
+            read_problem(joint, seconds=self.seconds, scratch=self.scratch, order=order)
             for order in backward_orders(joint)
         ]
         self._searches: dict[int, Search] = {}
 
     def seconds(self, node: fx.Node) -> float:
         """Return how long a node takes, as planning saw it."""
-        return self._seconds(node)
-
-    def _seconds(self, node: fx.Node) -> float:
         return self._costs[node][0]
 
-    def _scratch(self, node: fx.Node) -> int:
+    def scratch(self, node: fx.Node) -> int:
+        """Return what the kernel of a node, or of a copy of it, allocates inside, in bytes."""
         scratch = self._scratch_of.get(id(node.meta.get("val")))
         return self.profile.scratch(node) if scratch is None else scratch
 
-    def _search(self, order: int) -> Search:
+    def search(self, order: int = 0) -> Search:
+        """Return the search over schedules of a backward order, of which 0 is autograd's own."""
         if order not in self._searches:
             problem = self.readings[order].problem
             self._searches[order] = Search(
@@ -221,7 +220,7 @@ class MemoryPlanner:
         """Return the best schedule of an order whose graphs stay within a limit."""
         target = limit
         for _ in range(CORRECTIONS):
-            search = self._search(order)
+            search = self.search(order)
             found = search.any(target) if quick else search.best(target)
             if found is None:
                 return None
@@ -235,7 +234,7 @@ class MemoryPlanner:
         self, order: int, schedule: Schedule
     ) -> tuple[tuple[fx.GraphModule, fx.GraphModule], StepMemory]:
         graphs = extract(self.joint, unfold(self.joint, self.readings[order], schedule))
-        memory = simulate_step(*graphs, self.joint.num_fwd_outputs, scratch=self._scratch)
+        memory = simulate_step(*graphs, self.joint.num_fwd_outputs, scratch=self.scratch)
         return graphs, memory
 
     def _smallest(self) -> _Candidate:

@@ -87,6 +87,9 @@ class Search:
         for candidate in self._candidates(budget, rng):
             if candidate.peak <= budget and (best is None or _key(candidate) < _key(best)):
                 best = candidate
+        if best is None:
+            fitting = (found for found in self._desperate(budget, rng) if found.peak <= budget)
+            best = min(fitting, key=_key, default=None)
         if best is not None:
             best = self._varied(best, budget, rng)
             # What one budget showed is good may be good for the next, smaller one.
@@ -109,6 +112,16 @@ class Search:
             schedule = self.rehearsal.run(int(budget * part), preference, rng)
             if schedule is not None:
                 yield self._retained(schedule, budget, "rehearsal")
+
+    def _desperate(self, budget: int, rng: random.Random) -> Iterator[Found]:
+        """Save any part of what the backward reads: what looked good alone may not fit together."""
+        wanted = sorted(self.unplanned.schedule.saved)
+        for _ in range(self.evaluations // 2):
+            saved = frozenset(rng.sample(wanted, rng.randrange(len(wanted) + 1)))
+            preference = _random_preference(rng)
+            schedule = self.rehearsal.run(budget, preference, rng, keep=saved)
+            if schedule is not None:
+                yield self._retained(schedule, budget, "random")
 
     def _around(self, saved: frozenset[int], budget: int, rng: random.Random, origin: str) -> Iterator[Found]:
         schedule = self.rehearsal.run(budget, FIRST_PREFERENCES[0], rng, keep=saved)
