@@ -19,7 +19,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-__all__ = ["CustomPartitionerFn"]
+__all__ = ["CustomPartitionerFn", "pytree"]
 
 REQUIRED = (
     ("torch._functorch.partitioners", "get_default_op_list"),
