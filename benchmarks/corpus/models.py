@@ -266,21 +266,20 @@ class Lstm(nn.Module):
 
 
 class Scan(nn.Module):
-    """An elementwise recurrence over ``depth`` steps: all of it is fusible."""
+    """An elementwise recurrence that returns its state at each of ``depth`` steps: all of it is fusible."""
 
     def __init__(self, depth: int, width: int = 32) -> None:
         super().__init__()
         self.decay = nn.Parameter(torch.rand(width))
-        self.gain = nn.Parameter(torch.rand(width))
         self.inputs = nn.Parameter(torch.randn(depth, width))
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.zeros_like(x)
-        total = torch.zeros_like(x)
+        states = []
         for step in range(self.inputs.shape[0]):
             h = h * self.decay.sigmoid() + torch.tanh(x * self.inputs[step])
-            total = total + h * self.gain
-        return total
+            states.append(h)
+        return torch.stack(states)
 
 
 def _sequence(batch: int) -> Tensor:

@@ -43,13 +43,15 @@ def value_of(side, tails, heads, capacities):
 
 
 def solve(count, tails, heads, capacities, source, sink):
+    """Return the minimum cut, or None if there is none; then check what the error says."""
     try:
         return minimum_cut(count, tails, heads, capacities, source=source, sink=sink)
     except UnboundedError as error:
-        assert error.path[0] == source and error.path[-1] == sink
-        joined = {(t, h) for t, h, c in zip(tails, heads, capacities, strict=True) if c == INFINITY}
-        assert set(itertools.pairwise(error.path)) <= joined
-        return None
+        path = error.path
+    joined = {(t, h) for t, h, c in zip(tails, heads, capacities, strict=True) if c == INFINITY}
+    assert (path[0], path[-1]) == (source, sink)
+    assert set(itertools.pairwise(path)) <= joined
+    return None
 
 
 def test_small_networks_against_all_cuts(seed):

@@ -7,13 +7,13 @@ import random
 import pytest
 import torch
 from functorch.compile import min_cut_rematerialization_partition
+from programs import random_program
 from torch._functorch import config
+from traced import copy_of, corpus, saved_names, trace
 
 from aot_partition import min_cut_partition
 from aot_partition.joint_graph import JointGraph
 from aot_partition.mincut.activation_budget import saved_as_torch
-from programs import random_program
-from traced import copy_of, corpus, saved_names, trace
 
 SMALL = [
     ("transformer", 2), ("llama", 1), ("t5", 2), ("bert", 1), ("vit", 1),

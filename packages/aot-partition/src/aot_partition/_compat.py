@@ -19,7 +19,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-__all__ = ["CustomPartitionerFn"]
+__all__ = ["CustomPartitionerFn", "pytree"]
 
 REQUIRED = (
     ("torch._functorch.partitioners", "get_default_op_list"),
@@ -152,7 +152,7 @@ def written_arguments(node: fx.Node) -> list[fx.Node]:
     for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if argument.is_write:
             given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-            written += [x for x in (given if isinstance(given, (list, tuple)) else [given])]
+            written += list(given if isinstance(given, (list, tuple)) else [given])
     return [x for x in written if isinstance(x, fx.Node)]
 
 
@@ -318,10 +318,11 @@ def fake_rng_state(like: Any) -> torch.Tensor:
     unset = _private("torch._subclasses.fake_tensor", "unset_fake_temporarily")
     with unset():
         device = tensor.device
-        if device.type == "cpu":
-            state = torch.get_rng_state()
-        else:
-            state = getattr(torch, device.type).get_rng_state(device)
+        state = (
+            torch.get_rng_state()
+            if device.type == "cpu"
+            else getattr(torch, device.type).get_rng_state(device)
+        )
     return state if mode is None else mode.from_tensor(state)
 
 

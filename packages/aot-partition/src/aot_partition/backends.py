@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import aot_core
 from aot_core.protocol import BoxedCallable
 from aot_partition import _compat
+from aot_partition.budget import parse_budget
+from aot_partition.errors import BudgetTooSmallError
 from aot_partition.partition import min_cut_partition
 
 if TYPE_CHECKING:
@@ -27,8 +29,9 @@ class MemorySettings(aot_core.Settings):
 
     Args:
         budget: Upper limit of the peak of one training step: a fraction of the peak without a plan, a number
-            of bytes, or a text such as ``"6GiB"``. None saves as little as cheap recomputation allows, and
-            plans no peak.
+            of bytes, a text such as ``"6GiB"``, or ``"minimum"``. None saves as little as cheap recomputation
+            allows, and plans no peak. A graph for which a fraction can't be kept gets its smallest peak, and a
+            decision that says so; ``strict`` makes that an error, as it always is for bytes.
         cost_model: What recomputation costs: ``"eager"`` by rule, ``"torch"`` as Inductor's partitioner sees
             it, ``"profile"`` measured on this machine, or a function from an fx node to seconds.
         decompositions: ``"none"`` keeps the operators that the model called, ``"core"`` takes them apart into
@@ -40,6 +43,10 @@ class MemorySettings(aot_core.Settings):
     cost_model: Literal["eager", "torch", "profile"] | Callable[..., Any] = "eager"
     decompositions: Literal["none", "core", "inductor"] = "none"
 
+    def __post_init__(self) -> None:
+        if self.budget not in (None, "minimum"):
+            parse_budget(cast("float | str", self.budget))
+
 
 def _settings() -> MemorySettings:
     return cast(MemorySettings, aot_core.current_compilation().settings)
@@ -50,13 +57,34 @@ def _decompositions() -> Mapping[Any, Any]:
 
 
 def _partition(
-    joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any
+    joint: fx.GraphModule,
+    joint_inputs: Sequence[Any],
+    /,
+    *,
+    num_fwd_outputs: int,
+    **kwargs: Any,
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     settings = _settings()
-    forward, backward = min_cut_partition(
-        joint, joint_inputs, budget=settings.budget, cost_model=settings.cost_model, **kwargs
-    )
-    _report(forward, backward, kwargs["num_fwd_outputs"])
+
+    def within(budget: float | str | None) -> tuple[fx.GraphModule, fx.GraphModule]:
+        return min_cut_partition(
+            joint,
+            joint_inputs,
+            num_fwd_outputs=num_fwd_outputs,
+            budget=budget,
+            cost_model=settings.cost_model,
+            **kwargs,
+        )
+
+    try:
+        forward, backward = within(settings.budget)
+    except BudgetTooSmallError as error:
+        # A model with graph breaks has tiny graphs too, of which hardly one can do with half of its peak.
+        if settings.strict or settings.budget is None or isinstance(parse_budget(settings.budget), int):
+            raise
+        aot_core.record_decision("joint graph", "fallback", "budget-too-small", str(error), stage="partition")
+        forward, backward = within("minimum")
+    _report(forward, backward, num_fwd_outputs)
     return forward, backward
 
 

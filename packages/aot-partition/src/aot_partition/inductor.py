@@ -10,6 +10,7 @@ from torch import fx
 
 from aot_partition import _compat
 from aot_partition.__about__ import __version__
+from aot_partition.budget import Budget
 from aot_partition.partition import CostModel, min_cut_partition
 
 __all__ = ["MinCutPartitioner"]
@@ -30,7 +31,7 @@ class MinCutPartitioner(_compat.CustomPartitionerFn):
     """
 
     recomputable_ops: Collection[Any] | None = None
-    budget: float | str | None = None
+    budget: Budget | None = None
     cost_model: CostModel = "torch"
 
     def __call__(

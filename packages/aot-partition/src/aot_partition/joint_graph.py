@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy
 
 from aot_partition import _compat
+from aot_partition._compat import pytree
 from aot_partition.duplicates import find_duplicates
 from aot_partition.errors import MissingMetadataError
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+import gc
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Literal
 
 from torch import fx
 
 from aot_partition import _compat
+from aot_partition.budget import Budget
 from aot_partition.errors import InvalidBudgetError, NotDifferentiableError, UnknownOperatorError
 from aot_partition.extract import Assignment, extract
 from aot_partition.joint_graph import JointGraph
-from aot_partition.memory.planner import plan_for_budget
+from aot_partition.memory.planner import MemoryPlanner, plan_for_budget
 from aot_partition.mincut.activation_budget import saved_as_torch
 from aot_partition.mincut.eager_rules import saved_for_eager
 
@@ -29,7 +32,7 @@ def min_cut_partition(
     num_fwd_outputs: int,
     static_lifetime_input_indices: Iterable[int] | None = None,
     recomputable_ops: Collection[Any] | None = None,
-    budget: float | str | None = None,
+    budget: Budget | None = None,
     cost_model: CostModel = "eager",
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Cut a joint graph into a forward and a backward graph, so that little waits in between.
@@ -54,7 +57,8 @@ def min_cut_partition(
             stands for torch's own list with ``cost_model="torch"``, for all with a function or ``"profile"``,
             and else for `default_recomputable_ops`.
         budget: Upper limit of the peak of one step: a fraction of the peak without a plan, or bytes
-            (``"6GiB"``). None saves as few bytes as the rules allow, and plans no peak.
+            (``"6GiB"``). ``"minimum"`` takes the smallest peak that is found, whatever it costs. None saves as few
+            bytes as the rules allow, and plans no peak.
         cost_model: ``"eager"`` suits eager kernels: pointwise operators are recomputed, views are free.
             ``"torch"`` saves exactly what the running torch's own min-cut saves, by its lists and settings.
             ``"profile"`` measures each operator here. A function says what a node takes, in seconds.
@@ -73,19 +77,37 @@ def min_cut_partition(
     """
     if recomputable_ops is not None:
         recomputable_ops = _checked(recomputable_ops)
-    graph = JointGraph(
-        joint,
-        num_fwd_outputs=num_fwd_outputs,
-        static_lifetime_input_indices=static_lifetime_input_indices,
-    )
-    _check_differentiable(graph)
-    return extract(graph, _assign(graph, recomputable_ops, budget, cost_model))
+    # A planner's search does make garbage.
+    with _collector_paused() if budget is None else contextlib.nullcontext():
+        graph = JointGraph(
+            joint,
+            num_fwd_outputs=num_fwd_outputs,
+            static_lifetime_input_indices=static_lifetime_input_indices,
+        )
+        _check_differentiable(graph)
+        return extract(graph, _assign(graph, recomputable_ops, budget, cost_model))
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from looking through the process's objects while two graphs are made.
+
+    Tens of thousands of nodes are allocated and none is garbage, so that it would do so again and again, for
+    up to half of the time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _assign(
     graph: JointGraph,
     recomputable_ops: Collection[Any] | None,
-    budget: float | str | None,
+    budget: Budget | None,
     cost_model: CostModel,
 ) -> Assignment:
     if not any(graph.required_backward):
@@ -103,7 +125,9 @@ def _assign(
     return Assignment(saved_for_eager(graph, recomputable_ops=recomputable_ops, seconds=seconds))
 
 
-def _plan(graph: JointGraph, budget: float | str, cost_model: Any) -> Assignment:
+def _plan(graph: JointGraph, budget: Budget, cost_model: Any) -> Assignment:
+    if budget == "minimum":
+        return MemoryPlanner(graph, cost_model=cost_model).smallest().assignment
     return plan_for_budget(graph, budget, cost_model=cost_model).assignment
 
 

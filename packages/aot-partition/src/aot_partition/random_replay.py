@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from typing import Any
 
 from torch import fx
 
@@ -59,9 +60,10 @@ class RandomReplay:
         """Add the drawing to the forward, with the state before it; return the value."""
         node = self._joint.nodes[i]
         value = node.meta["val"]
+        target: Any = node.target
         args = fx.map_arg(node.args, env.__getitem__)
         kwargs = fx.map_arg(node.kwargs, env.__getitem__)
-        pair = graph.call_function(_compat.run_and_save_rng_state(), (node.target, *args), kwargs)
+        pair = graph.call_function(_compat.run_and_save_rng_state(), (target, *args), kwargs)
         state = graph.create_node("call_function", operator.getitem, (pair, 0), {}, f"{node.name}_rng_state")
         state.meta["val"] = _compat.fake_rng_state(value)
         pair.meta["val"] = (state.meta["val"], value)
@@ -80,11 +82,12 @@ class RandomReplay:
     def draw_again(self, graph: fx.Graph, i: int, env: Mapping[fx.Node, fx.Node]) -> fx.Node:
         """Add the drawing to the backward, from the forward's state; return the value."""
         node = self._joint.nodes[i]
+        target: Any = node.target
         args = fx.map_arg(node.args, env.__getitem__)
         kwargs = fx.map_arg(node.kwargs, env.__getitem__)
         state = self._state_inputs[i]
         drawn = graph.create_node(
-            "call_function", _compat.run_with_rng_state(), (state, node.target, *args), kwargs, node.name
+            "call_function", _compat.run_with_rng_state(), (state, target, *args), kwargs, node.name
         )
         drawn.meta = dict(node.meta)
         return drawn

@@ -229,6 +229,7 @@ def made_up(value: Any) -> Any:
 
 def _signature(node: fx.Node) -> Any:
     """Return what two calls share that run the same kernels."""
+
     def described(argument: fx.Node) -> Any:
         return _Described(argument.meta.get("val"))
 

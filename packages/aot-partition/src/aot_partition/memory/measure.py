@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from aot_partition import _compat
+from aot_partition._compat import pytree
 from aot_partition.memory.liveness import NodeMemory, StepMemory
 
 __all__ = ["AllocationTrace", "measure_step", "trace_allocations"]

@@ -12,6 +12,7 @@ source's side, and ``recompute`` for a node that the forward computes too; infin
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from aot_partition.errors import UnboundedCutError
@@ -87,8 +88,7 @@ class Network:
     def _explain(self, path: list[int]) -> str:
         nodes = self._joint.nodes
         chain = list(dict.fromkeys(vertex // 2 for vertex in path[1:-1]))
-        steps = zip(path, path[1:], strict=False)
-        wanted = set(steps)
+        wanted = set(itertools.pairwise(path))
         said = []
         for edge, reason in self._reasons.items():
             tail, head = self._tails[edge], self._heads[edge]

@@ -6,6 +6,7 @@ torch writes its conclusions into the nodes' metadata; here they are an array, a
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
@@ -43,6 +44,7 @@ class Tags:
         self.must_recompute = bytearray(tag in RECOMPUTE for tag in policy)
         if any(tag is not None for tag in policy):
             self._check_parts()
+            self._recompute_wholes()
         self.any_recompute = any(self.must_recompute)
         if self.any_recompute:
             self._save_borders()
@@ -71,11 +73,20 @@ class Tags:
                     "recomputed together; make the policy function answer alike for both."
                 )
 
+    def _recompute_wholes(self) -> None:
+        """Recompute an operator of which a part is to be recomputed."""
+        joint = self._joint
+        for i in reversed(range(len(joint))):
+            if self.must_recompute[i] and joint.nodes[i].target is operator.getitem:
+                whole = joint.inputs[i][0]
+                if joint.policy[whole] is None:
+                    self.must_recompute[whole] = 1
+
     def _save_borders(self) -> None:
         """Save what one checkpointed region hands to the next."""
         joint = self._joint
         must_save, must_recompute = self.must_save, self.must_recompute
-        region = [node.meta.get("ac_graph_id") for node in joint.nodes]
+        region: list[Any] = [node.meta.get("ac_graph_id") for node in joint.nodes]
         for i, node in enumerate(joint.nodes):
             if not must_recompute[i]:
                 continue
