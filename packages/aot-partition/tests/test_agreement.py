@@ -45,7 +45,8 @@ def run(path, *, widths=(4, 4), collective=True):
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     ranks = [
-        context.Process(target=run_rank, args=(rank, str(path), widths, collective, results)) for rank in range(2)
+        context.Process(target=run_rank, args=(rank, str(path), widths, collective, results))
+        for rank in range(2)
     ]
     for process in ranks:
         process.start()

@@ -30,9 +30,7 @@ def test_the_timeline_of_a_step(planner, tmp_path):
 
 def test_the_front_with_torchs_points(planner, tmp_path):
     plans = planner.pareto(3)
-    points = torch_points(
-        planner.joint, seconds=planner.seconds, scratch=planner.scratch, budgets=(1.0, 0.5)
-    )
+    points = torch_points(planner.joint, seconds=planner.seconds, scratch=planner.scratch, budgets=(1.0, 0.5))
     aot_partition.draw_pareto(plans, tmp_path / "front.png", torch_points=points)
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
 

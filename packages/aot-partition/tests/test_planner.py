@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -31,7 +32,9 @@ def launch_cost(node: torch.fx.Node) -> float:
     value = node.meta.get("val")
     values = value if isinstance(value, (tuple, list)) else [value]
     size = sum(x.numel() for x in values if isinstance(x, torch.Tensor))
-    return 1e-6 + 1e-9 * size * (10 if any(word in str(node.target) for word in ("mm", "conv", "attention")) else 1)
+    return 1e-6 + 1e-9 * size * (
+        10 if any(word in str(node.target) for word in ("mm", "conv", "attention")) else 1
+    )
 
 
 def planner_of(step: Step, **options) -> MemoryPlanner:
@@ -108,7 +111,7 @@ def test_pareto_is_a_front():
     front = pareto(step.read(), points=6, cost_model=launch_cost, evaluations=16)
     assert len(front) >= 3
     assert front[0].recompute_seconds == 0
-    for one, other in zip(front, front[1:], strict=False):
+    for one, other in itertools.pairwise(front):
         assert one.peak > other.peak and one.recompute_seconds < other.recompute_seconds
 
 
@@ -128,7 +131,9 @@ def test_not_found_is_told_from_impossible():
     planner = planner_of(step, evaluations=4)
     least = min(least_conceivable_peak(reading.problem) for reading in planner.readings)
     planner.search().best = lambda budget: None
-    planner.search().any = lambda budget: planner.search().unplanned if budget >= planner.unplanned.peak else None
+    planner.search().any = lambda budget: (
+        planner.search().unplanned if budget >= planner.unplanned.peak else None
+    )
     with pytest.raises(BudgetTooSmallError, match="none is proven impossible") as caught:
         planner.plan(least)
     assert f"reached is {planner.unplanned.peak} bytes" in str(caught.value)

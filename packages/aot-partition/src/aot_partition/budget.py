@@ -55,7 +55,9 @@ def _parse_text(text: str) -> float | int:
         return parse_budget(float(match["number"]) / 100)
     if match and unit:
         if unit not in _BYTES_IN:
-            raise InvalidBudgetError(f"budget={text!r} has no known unit; there are {', '.join(_UNITS)} and %.")
+            raise InvalidBudgetError(
+                f"budget={text!r} has no known unit; there are {', '.join(_UNITS)} and %."
+            )
         return int(float(match["number"]) * _BYTES_IN[unit])
     if match:
         number = match["number"]
