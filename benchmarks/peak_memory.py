@@ -45,7 +45,8 @@ BATCH = dict.fromkeys(MODELS, 32) | {"resnet": 8, "densenet": 8, "lstm": 64, "sc
 DEPTH = dict.fromkeys(MODELS, 4) | {"llama": 3, "resnet": 8, "densenet": 12, "lstm": 16, "scan": 24}
 OPTIMUM = (
     ("transformer", 1, 32), ("transformer", 2, 32), ("resnet", 2, 8), ("resnet", 4, 8), ("densenet", 4, 8),
-    ("densenet", 6, 8), ("vit", 1, 32), ("llama", 1, 32), ("bert", 1, 32), ("bert", 2, 32), ("t5", 2, 32), ("lstm", 4, 64),
+    ("densenet", 6, 8), ("vit", 1, 32), ("llama", 1, 32), ("bert", 1, 32), ("bert", 2, 32), ("t5", 2, 32),
+    ("lstm", 4, 64),
 )  # fmt: skip
 CONVOLUTIONAL = ("resnet", "densenet")
 TRANSFORMERS = ("transformer", "llama", "t5", "bert", "vit")

@@ -12,10 +12,11 @@ __all__ = ["Budget", "format_bytes", "parse_budget", "resolve_budget"]
 Budget = int | float | str
 
 _UNITS = {
-    "": 1, "b": 1,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+    "B": 1,
+    "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
+_BYTES_IN = {name.lower(): size for name, size in _UNITS.items()}
 _TEXT = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?P<unit>[A-Za-z]*|%)\s*")
 
 _FORMS = (
@@ -53,10 +54,11 @@ def _parse_text(text: str) -> float | int:
     if match and unit == "%":
         return parse_budget(float(match["number"]) / 100)
     if match and unit:
-        if unit not in _UNITS:
-            units = ", ".join(name.replace("ib", "iB").capitalize() for name in _UNITS if name)
-            raise InvalidBudgetError(f"budget={text!r} has no known unit; there are {units} and %.")
-        return int(float(match["number"]) * _UNITS[unit])
+        if unit not in _BYTES_IN:
+            raise InvalidBudgetError(
+                f"budget={text!r} has no known unit; there are {', '.join(_UNITS)} and %."
+            )
+        return int(float(match["number"]) * _BYTES_IN[unit])
     if match:
         number = match["number"]
         return parse_budget(float(number) if "." in number else int(number))

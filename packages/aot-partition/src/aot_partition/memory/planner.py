@@ -243,8 +243,11 @@ class MemoryPlanner:
         assert unplanned is not None or self.problem.never_saved
         best = unplanned
         for order in range(len(self.readings)):
-            low = least_conceivable_peak(self.readings[order].problem) - 1
-            high = self.unplanned.peak if best is None else best.memory.peak
+            least = least_conceivable_peak(self.readings[order].problem)
+            low, high = least - 1, self.unplanned.peak if best is None else best.memory.peak
+            if least < high and (candidate := self._within(order, least)):
+                best = candidate
+                continue
             while high - low > max(1, high // 200):
                 middle = (low + high) // 2
                 candidate = self._within(order, middle, quick=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -145,13 +146,16 @@ def backward_order(joint: JointGraph) -> list[int]:
 
 
 def _is_replayable(joint: JointGraph, i: int) -> bool:
-    if joint.is_random[i]:
-        return is_replayable(joint.nodes[i])
-    return not (
-        joint.impure[i]
-        or joint.reads_written[i]
+    node = joint.nodes[i]
+    if (
+        joint.reads_written[i]
         or joint.is_collective[i]
         or joint.pinned_to_forward[i]
-        or _compat.is_mutable_schema(joint.nodes[i].target)
+        or _compat.is_mutable_schema(node.target)
         or joint.policy[i] is CheckpointPolicy.MUST_SAVE
-    )
+    ):
+        return False
+    if joint.is_random[i]:
+        return is_replayable(node)
+    # fx calls impure what may draw random numbers, such as attention, also where it draws none.
+    return not joint.impure[i] or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
