@@ -98,6 +98,9 @@ def test_same_cut_as_networkx(seed):
     rng = random.Random(seed)
     bounded = sum(agree_with_networkx(split_network(rng, rng.randrange(2, 60))) for _ in range(200))
     assert 20 < bounded < 200, "the sample should hold bounded networks, and unbounded ones"
+    for _ in range(100):
+        count = rng.randrange(4, 14)
+        agree_with_networkx((count, *random_network(rng, count, infinite=0.02), 0, 1))
 
 
 @pytest.mark.sweep
@@ -117,6 +120,15 @@ def test_of_two_equal_cuts_the_one_nearer_to_the_sink():
     cut = minimum_cut(4, [0, 2, 3], [2, 3, 1], [3, 3, 3], source=0, sink=1)
     assert cut.value == 3
     assert list(cut.sink_side) == [0, 1, 0, 0]
+
+
+def test_a_tie_at_a_vertex_with_one_way_out():
+    # All that can enter vertex 4 can leave it too: cutting before or after it costs the same.
+    edges = [(0, 2, 4), (2, 4, 2), (0, 3, 1), (3, 4, 1), (4, 1, 3)]
+    tails, heads, capacities = (list(column) for column in zip(*edges, strict=True))
+    cut = minimum_cut(5, tails, heads, capacities, source=0, sink=1)
+    assert cut.value == 3
+    assert list(cut.sink_side) == [0, 1, 0, 0, 0]
 
 
 def test_a_core_that_nothing_contracts_is_solved():
