@@ -45,7 +45,7 @@ class MemorySettings(aot_core.Settings):
 
     def __post_init__(self) -> None:
         if self.budget not in (None, "minimum"):
-            parse_budget(cast("float | str", self.budget))
+            parse_budget(self.budget)
 
 
 def _settings() -> MemorySettings:
