@@ -180,7 +180,7 @@ class Search:
 def default_evaluations(problem: Problem) -> int:
     """Return how many schedules of a problem can be tried in a few seconds."""
     operations = len(problem.forward) + len(problem.backward)
-    return max(24, min(600, 4_000_000 // operations**2))
+    return max(24, min(300, 3_000_000 // operations**2))
 
 
 def _random_preference(rng: random.Random) -> Preference:
