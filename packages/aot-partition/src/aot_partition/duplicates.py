@@ -1,0 +1,112 @@
+"""Common subexpressions: which nodes of a graph compute what an earlier node has computed.
+
+The rules are those of torch's own pass, so that the same nodes are left, under the same names. Unlike there,
+no node that draws random numbers is ever merged, whether or not it is on a list, and no graph is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from aot_partition import _compat
+
+__all__ = ["find_duplicates"]
+
+
+def find_duplicates(nodes: Sequence[fx.Node], output: fx.Node) -> dict[fx.Node, fx.Node]:
+    """Return the nodes that repeat an earlier one, each with that earlier one.
+
+    ::
+
+        a = sin(x)                  a = sin(x)
+        b = sin(x)         →
+        c = a + b                   c = a + a
+        d = a + a                                   {b: a, d: c}
+
+    Outputs that are separate tensors stay separate, so what shares a storage with an output is not merged;
+    nor are two nodes between which something is written.
+
+    Args:
+        nodes: A graph's nodes in order, without dead ones.
+        output: Its output node.
+    """
+    returned = {key for node in output.all_input_nodes if (key := _storage(node)) is not None}
+    kept: dict[fx.Node, fx.Node] = {}
+    # First by what is cheap to look at; the arguments are compared only where that is not enough.
+    seen: dict[tuple[Any, ...], fx.Node | dict[Any, fx.Node]] = {}
+    regions: dict[fx.Node, int] = {}
+    writes: dict[Any, bool] = {}
+    mergeable: dict[Any, bool] = {}
+    region = 0
+    for node in nodes:
+        if node.op != "call_function":
+            continue
+        target = node.target
+        mutation = writes.get(target)
+        if mutation is None:
+            mutation = _compat.is_mutation(node)
+            if _compat.is_overload(target):
+                writes[target] = mutation
+        region += mutation
+        allowed = mergeable.get(target)
+        if allowed is None:
+            allowed = mergeable[target] = not _never_merged(target)
+        if not allowed or "unbacked_bindings" in node.meta:
+            continue
+        shallow = (target, *[kept.get(argument, argument) for argument in node.all_input_nodes])
+        earlier = seen.get(shallow)
+        if earlier is None:
+            if _storage(node) not in returned:
+                seen[shallow] = node
+                regions[node] = region
+            continue
+        if _storage(node) in returned:
+            continue
+        if isinstance(earlier, fx.Node):
+            earlier = seen[shallow] = {_key(earlier, regions[earlier], kept): earlier}
+        regions[node] = region
+        first = earlier.setdefault(_key(node, region, kept), node)
+        if first is not node:
+            kept[node] = first
+    return kept
+
+
+def _never_merged(target: Any) -> bool:
+    packet = getattr(target, "overloadpacket", target)
+    return (
+        packet is torch.ops.aten.empty
+        or packet in _compat.random_packets()
+        or torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    )
+
+
+def _storage(node: fx.Node) -> int | None:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return None
+    storage = _compat.storage_of(value)
+    return None if storage is None else storage[0]
+
+
+def _key(node: fx.Node, region: int, kept: dict[fx.Node, fx.Node]) -> tuple[Any, ...]:
+    return region, _frozen(node.args, kept), _frozen(node.kwargs, kept)
+
+
+def _frozen(argument: Any, kept: dict[fx.Node, fx.Node]) -> Any:
+    """Return a hashable that is equal for equal arguments: 1 and 1.0 are not."""
+    if isinstance(argument, fx.Node):
+        return kept.get(argument, argument)
+    if isinstance(argument, (list, tuple)):
+        return (type(argument), *[_frozen(part, kept) for part in argument])
+    if isinstance(argument, dict):
+        return (dict, *[(name, _frozen(part, kept)) for name, part in argument.items()])
+    if isinstance(argument, slice):
+        parts = (argument.start, argument.stop, argument.step)
+        return (slice, *[_frozen(part, kept) for part in parts])
+    if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return _compat.expression(argument)
+    return type(argument), argument

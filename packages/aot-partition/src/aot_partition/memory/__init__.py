@@ -1,0 +1,1 @@
+"""What a training step takes in memory and time, and how to fit it into less memory."""

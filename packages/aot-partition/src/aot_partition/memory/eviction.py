@@ -1,0 +1,352 @@
+"""Plan by rehearsal: run the step in the head under a budget, evict where it is too small, recompute on demand.
+
+This is dynamic tensor rematerialisation (Kirisame et al., ICLR 2021) done ahead of time, where the next use
+of every value is known. Whenever a value finds no room, the resident value goes whose
+
+    (seconds to get it back) ** cost / (bytes ** size · (operations until it is used) ** distance)
+
+is smallest. What is resident when the forward ends is what it saves.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import heapq
+import math
+import random
+
+from aot_partition.memory.problem import Problem, Schedule
+
+__all__ = ["Preference", "Rehearsal"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Preference:
+    """How values are ranked for eviction.
+
+    Args:
+        cost: Exponent of the seconds that it takes to get a value back.
+        size: Exponent of its bytes.
+        distance: Exponent of the number of operations until its next use.
+        noise: How much chance comes in: ranks are multiplied by up to ``1 + noise``.
+    """
+
+    cost: float = 1.0
+    size: float = 1.0
+    distance: float = 1.0
+    noise: float = 0.0
+
+
+class Rehearsal:
+    """Plans schedules of one problem, over and over, each time under other preferences.
+
+    Args:
+        problem: The step to plan.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.count = len(problem.forward)
+        self.reads = [
+            tuple(s for s in operation.reads if s in problem.maker and s not in problem.outputs)
+            for operation in problem.forward
+        ]
+        self.made_bytes = [sum(problem.sizes[s] for s in operation.makes) for operation in problem.forward]
+        self.uses = self._find_uses()
+        self.wanted_until = self._find_last_wanted()
+        self.expiring: list[list[int]] = [[] for _ in range(self.count + len(problem.backward))]
+        self.settling: list[list[int]] = [[] for _ in range(self.count)]
+        for storage in problem.maker:
+            if storage not in problem.outputs:
+                self.expiring[self.wanted_until[storage]].append(storage)
+                self.settling[problem.last_read[storage]].append(storage)
+
+    def _find_uses(self) -> dict[int, list[int]]:
+        """Map each storage to the times at which it is read: operations of the forward, then the backward's."""
+        problem = self.problem
+        uses = {storage: list(readers) for storage, readers in problem.readers.items()}
+        for t, needs in enumerate(problem.needs):
+            for storage in needs:
+                uses[storage].append(self.count + t)
+        return uses
+
+    def _find_last_wanted(self) -> dict[int, int]:
+        """Map each storage to the last time at which it, or what can be remade from it, is read."""
+        problem = self.problem
+        last = {s: max([problem.maker[s], *times]) for s, times in self.uses.items()}
+        for k in reversed(range(self.count)):
+            operation = problem.forward[k]
+            if operation.replayable:
+                latest = max((last[s] for s in operation.makes if s not in problem.outputs), default=-1)
+                for storage in self.reads[k]:
+                    last[storage] = max(last[storage], latest)
+        return last
+
+    def run(
+        self,
+        budget: int,
+        preference: Preference,
+        rng: random.Random,
+        *,
+        keep: frozenset[int] | None = None,
+        limit: float = math.inf,
+    ) -> Schedule | None:
+        """Rehearse the step once.
+
+        Args:
+            budget: Bytes that are never to be exceeded.
+            preference: How to rank.
+            rng: Where the noise comes from.
+            keep: What to save at most; by default whatever has room.
+            limit: Give up when recomputation takes longer, in seconds.
+
+        Returns:
+            A schedule within the budget, or None if this rehearsal found none.
+        """
+        return _Run(self, budget, preference, rng, keep, limit).schedule()
+
+
+class _Run:
+    def __init__(
+        self,
+        tables: Rehearsal,
+        budget: int,
+        preference: Preference,
+        rng: random.Random,
+        keep: frozenset[int] | None,
+        limit: float,
+    ) -> None:
+        self.tables = tables
+        self.problem = tables.problem
+        self.budget = budget
+        self.preference = preference
+        self.keep = keep
+        self.limit = limit
+        self.resident: set[int] = set()
+        self.bytes = 0
+        self.locks = [0] * len(self.problem.sizes)
+        self.weight = self._weights(preference, rng)
+        self.remake_seconds: dict[int, float] = {}
+        self.now = 0
+        # The last operation of the forward that has run.
+        self.made_until = -1
+        self.spent = 0.0
+        self.backward: list[int] = []
+
+    def _weights(self, preference: Preference, rng: random.Random) -> dict[int, float]:
+        sizes, power, noise = self.problem.sizes, preference.size, preference.noise
+        if noise:
+            return {s: (1 + noise * rng.random()) / max(1, sizes[s]) ** power for s in self.problem.maker}
+        return {s: 1 / max(1, sizes[s]) ** power for s in self.problem.maker}
+
+    def schedule(self) -> Schedule | None:
+        saved = self._forward()
+        if saved is None or not self._backward():
+            return None
+        return self.problem.prune(Schedule(saved, tuple(self.backward)))
+
+    # --- the step --------------------------------------------------------------------------------------
+
+    def _forward(self) -> frozenset[int] | None:
+        problem, tables, locks = self.problem, self.tables, self.locks
+        unwanted = problem.never_saved
+        for k, operation in enumerate(problem.forward):
+            self.now = k - 1
+            if not self._make_room(tables.made_bytes[k] + operation.scratch):
+                return None
+            self.made_until = k
+            for storage in operation.makes:
+                # The forward runs once: what it still reads can't go.
+                locks[storage] = 1
+                self._add(storage)
+            for storage in tables.settling[k]:
+                locks[storage] = 0
+                refused = storage in unwanted or (self.keep is not None and storage not in self.keep)
+                if refused and problem.forward[problem.maker[storage]].replayable:
+                    self._drop(storage)
+            self.now = k
+            for storage in tables.expiring[k]:
+                if storage in self.resident:
+                    self._drop(storage)
+        self.now = tables.count - 1
+        if not self._make_room(problem.tangent_bytes):
+            return None
+        return frozenset(self.resident) - problem.outputs
+
+    def _backward(self) -> bool:
+        problem, tables, locks = self.problem, self.tables, self.locks
+        before, during = problem.backward_own
+        for t in range(len(problem.backward)):
+            self.now = tables.count + t - 1
+            needs = problem.needs[t]
+            for storage in needs:
+                locks[storage] += 1
+            around = problem.tangent_bytes + before[t]
+            if not self._make_room(around):
+                return False
+            missing = [storage for storage in needs if storage not in self.resident]
+            if missing and not self._remake(missing, around):
+                return False
+            if not self._make_room(problem.tangent_bytes + during[t]):
+                return False
+            for storage in needs:
+                locks[storage] -= 1
+            self.backward.append(~t)
+            for storage in tables.expiring[tables.count + t]:
+                if storage in self.resident:
+                    self._drop(storage)
+        return True
+
+    def _remake(self, missing: list[int], around: int) -> bool:
+        """Run again, in the forward's order, what leads to some storages that are not resident."""
+        problem, tables, locks = self.problem, self.tables, self.locks
+        maker, resident = problem.maker, self.resident
+        found: set[int] = set()
+        pending = [maker[storage] for storage in missing]
+        while pending:
+            k = pending.pop()
+            if k not in found:
+                if not problem.forward[k].replayable:
+                    return False
+                found.add(k)
+                pending.extend(maker[s] for s in tables.reads[k] if s not in resident)
+        order = sorted(found)
+        for k in order:
+            for storage in tables.reads[k]:
+                locks[storage] += 1
+        for k in order:
+            operation = problem.forward[k]
+            if not self._make_room(around + tables.made_bytes[k] + operation.scratch):
+                return False
+            for storage in operation.makes:
+                if storage not in problem.outputs:
+                    self._add(storage)
+            for storage in tables.reads[k]:
+                locks[storage] -= 1
+            self.spent += operation.seconds
+            self.backward.append(k)
+        return self.spent < self.limit
+
+    # --- residency -------------------------------------------------------------------------------------
+
+    def _add(self, storage: int) -> None:
+        if storage not in self.resident:
+            self.resident.add(storage)
+            self.bytes += self.problem.sizes[storage]
+            self._forget_seconds_below(storage)
+
+    def _drop(self, storage: int) -> None:
+        self.resident.discard(storage)
+        self.bytes -= self.problem.sizes[storage]
+        self._forget_seconds_below(storage)
+
+    def _forget_seconds_below(self, storage: int) -> None:
+        """What it takes to remake a value changes when one that it is remade from comes or goes."""
+        problem, known, resident = self.problem, self.remake_seconds, self.resident
+        wanted_until, now, last = self.tables.wanted_until, self.now, self.made_until
+        pending = [storage]
+        seen = {storage}
+        while pending:
+            for k in problem.readers[pending.pop()]:
+                if k > last:
+                    # Readers are in order, and from here on the forward has not run yet.
+                    break
+                for made in problem.forward[k].makes:
+                    if made not in seen and wanted_until[made] > now:
+                        seen.add(made)
+                        known.pop(made, None)
+                        if made not in resident:
+                            pending.append(made)
+
+    def _seconds_to_remake(self, storage: int) -> float:
+        known = self.remake_seconds.get(storage)
+        if known is not None:
+            return known
+        problem, reads, resident = self.problem, self.tables.reads, self.resident
+        found: set[int] = set()
+        pending = [problem.maker[storage]]
+        seconds = 0.0
+        while pending:
+            k = pending.pop()
+            if k in found:
+                continue
+            found.add(k)
+            operation = problem.forward[k]
+            if not operation.replayable:
+                seconds = math.inf
+                break
+            seconds += operation.seconds
+            for read in reads[k]:
+                if read not in resident:
+                    pending.append(problem.maker[read])
+        self.remake_seconds[storage] = seconds
+        return seconds
+
+    def _rank(self, storage: int) -> float:
+        """Return how much it would hurt to evict a storage; infinite if it can't be."""
+        seconds = self._seconds_to_remake(storage)
+        if seconds == math.inf:
+            return seconds
+        distance = self._next_use(storage) - self.now
+        if distance == math.inf:
+            # Only others are remade from it.
+            return 1e-6 * seconds * self.weight[storage]
+        preference = self.preference
+        return float(seconds**preference.cost * self.weight[storage] / distance**preference.distance)
+
+    def _make_room(self, needed: int) -> bool:
+        excess = self.bytes + needed - self.budget
+        if excess <= 0:
+            return True
+        locks, sizes, outputs = self.locks, self.problem.sizes, self.problem.outputs
+        ranks = [
+            (rank, storage)
+            for storage in self.resident
+            if not locks[storage]
+            and storage not in outputs
+            and sizes[storage]
+            and (rank := self._rank(storage)) < math.inf
+        ]
+        heapq.heapify(ranks)
+        while excess > 0:
+            if not ranks:
+                return False
+            _, storage = ranks[0]
+            if storage not in self.resident:
+                heapq.heappop(ranks)
+                continue
+            # Evictions since then can only have made it harder to get back.
+            rank = self._rank(storage)
+            if len(ranks) > 1 and (rank, storage) > min(ranks[1:3]):
+                if rank < math.inf:
+                    heapq.heapreplace(ranks, (rank, storage))
+                else:
+                    heapq.heappop(ranks)
+                continue
+            heapq.heappop(ranks)
+            if rank == math.inf:
+                continue
+            excess -= self._drop_with_siblings(storage)
+        return True
+
+    def _drop_with_siblings(self, storage: int) -> int:
+        """Evict a storage, and what will be remade with it before it is read; return the bytes gained."""
+        gained = self.problem.sizes[storage]
+        self._drop(storage)
+        following = self._next_use(storage)
+        for sibling in self.problem.forward[self.problem.maker[storage]].makes:
+            if (
+                sibling in self.resident
+                and not self.locks[sibling]
+                and sibling not in self.problem.outputs
+                and self._next_use(sibling) >= following
+            ):
+                gained += self.problem.sizes[sibling]
+                self._drop(sibling)
+        return gained
+
+    def _next_use(self, storage: int) -> float:
+        uses = self.tables.uses[storage]
+        following = bisect.bisect_right(uses, self.now)
+        return uses[following] if following < len(uses) else math.inf

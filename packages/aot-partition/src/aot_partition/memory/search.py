@@ -1,0 +1,196 @@
+"""Search for the schedule with the least recomputation among those that fit a budget.
+
+A portfolio: schedules that others made (cuts of a min-cut, segments, a smaller problem's), rehearsals under many
+preferences, some under a smaller budget than is given, all of them with their spare room spent by `retain`.
+Then the best one is varied: other values are saved, and the rest is rehearsed anew.
+
+The search counts evaluations and not seconds, and draws from a seeded generator: the same problem gives the
+same schedule on every machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Iterable, Iterator
+
+from aot_partition.memory.eviction import Preference, Rehearsal
+from aot_partition.memory.problem import Problem, Schedule
+from aot_partition.memory.retention import retain
+
+__all__ = ["Found", "Search"]
+
+FIRST_PREFERENCES = (
+    Preference(),
+    Preference(distance=0.2, noise=0.3),
+    Preference(cost=0.5, noise=0.3),
+    Preference(cost=0.3, size=1.5, noise=0.3),
+)
+"""What is tried first: each was the best of many on some graph."""
+
+SMALLER_BUDGETS = (1.0, 1.0, 0.97, 0.93, 0.85, 0.75)
+"""Parts of the budget under which is rehearsed. Room that is left over is spent by `retain`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A schedule within a budget.
+
+    Args:
+        schedule: The schedule.
+        seconds: How long its recomputations take.
+        peak: Bytes.
+        origin: Which member of the portfolio made it.
+    """
+
+    schedule: Schedule
+    seconds: float
+    peak: int
+    origin: str
+
+
+class Search:
+    """Searches schedules of one problem, for one budget after the other.
+
+    Args:
+        problem: The step.
+        seeds: Schedules to start from, each with the name of who made it. Those that don't fit a budget show
+            what is worth saving.
+        evaluations: How many schedules to try per budget. By default so many that it takes a few seconds.
+        seed: Of the random generator.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        seeds: Iterable[tuple[str, Schedule]] = (),
+        evaluations: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.problem = problem
+        self.rehearsal = Rehearsal(problem)
+        self.evaluations = default_evaluations(problem) if evaluations is None else evaluations
+        self.seed = seed
+        unplanned = problem.unplanned()
+        self.unplanned = Found(unplanned, 0.0, problem.timeline(unplanned).peak, "unplanned")
+        self._seeds = [(origin, schedule.saved) for origin, schedule in seeds]
+        self._known: list[Found] = []
+
+    def best(self, budget: int) -> Found | None:
+        """Return the cheapest schedule found whose peak is at most ``budget`` bytes, or None."""
+        if self.unplanned.peak <= budget and not self.problem.never_saved:
+            return self.unplanned
+        rng = random.Random(self.seed)
+        best: Found | None = None
+        for candidate in self._candidates(budget, rng):
+            if candidate.peak <= budget and (best is None or _key(candidate) < _key(best)):
+                best = candidate
+        if best is None:
+            fitting = (found for found in self._desperate(budget, rng) if found.peak <= budget)
+            best = min(fitting, key=_key, default=None)
+        if best is not None:
+            best = self._varied(best, budget, rng)
+            # What one budget showed is good may be good for the next, smaller one.
+            self._known.append(best)
+        return best
+
+    def _candidates(self, budget: int, rng: random.Random) -> Iterator[Found]:
+        for found in self._known:
+            if found.peak <= budget:
+                yield self._retained(found.schedule, budget, found.origin)
+            else:
+                yield from self._around(found.schedule.saved, budget, rng, found.origin)
+        for origin, saved in self._seeds:
+            yield from self._around(saved, budget, rng, origin)
+        for number in range(max(len(FIRST_PREFERENCES), self.evaluations // 2)):
+            if number < len(FIRST_PREFERENCES):
+                preference, part = FIRST_PREFERENCES[number], 1.0
+            else:
+                preference, part = _random_preference(rng), rng.choice(SMALLER_BUDGETS)
+            schedule = self.rehearsal.run(int(budget * part), preference, rng)
+            if schedule is not None:
+                yield self._retained(schedule, budget, "rehearsal")
+
+    def _desperate(self, budget: int, rng: random.Random) -> Iterator[Found]:
+        """Save any part of what the backward reads: what looked good alone may not fit together."""
+        wanted = sorted(self.unplanned.schedule.saved)
+        for _ in range(self.evaluations // 2):
+            saved = frozenset(rng.sample(wanted, rng.randrange(len(wanted) + 1)))
+            preference = _random_preference(rng)
+            schedule = self.rehearsal.run(budget, preference, rng, keep=saved)
+            if schedule is not None:
+                yield self._retained(schedule, budget, "random")
+
+    def _around(self, saved: frozenset[int], budget: int, rng: random.Random, origin: str) -> Iterator[Found]:
+        schedule = self.rehearsal.run(budget, FIRST_PREFERENCES[0], rng, keep=saved)
+        if schedule is not None:
+            yield self._retained(schedule, budget, origin)
+
+    def any(self, budget: int) -> Found | None:
+        """Return some schedule whose peak is at most ``budget`` bytes, or None if none is found quickly."""
+        if self.unplanned.peak <= budget and not self.problem.never_saved:
+            return self.unplanned
+        rng = random.Random(self.seed)
+        candidates = self._candidates(budget, rng)
+        for candidate in itertools.islice(candidates, len(self._known) + len(self._seeds) + 24):
+            if candidate.peak <= budget:
+                return candidate
+        return None
+
+    def _varied(self, best: Found, budget: int, rng: random.Random) -> Found:
+        """Save a few values more or less than the best schedule does, and plan the rest around it."""
+        sizes, wanted = self.problem.sizes, self.unplanned.schedule.saved
+        others = [s for s in self.problem.maker if sizes[s] and s not in self.problem.outputs | wanted]
+        for number in range(self.evaluations - self.evaluations // 2):
+            keep = set(best.schedule.saved)
+            # Mostly exchanges among what the backward reads; sometimes something that it is remade from.
+            inside = sorted(s for s in keep if sizes[s])
+            outside = sorted(s for s in wanted - keep if sizes[s])
+            if others and number % 6 == 5:
+                keep ^= {rng.choice(others)}
+            keep.difference_update(rng.sample(inside, min(len(inside), rng.choice((0, 1, 1, 2, 3)))))
+            keep.update(rng.sample(outside, min(len(outside), rng.choice((0, 1, 1, 2)))))
+            preference = FIRST_PREFERENCES[0] if number % 2 else _random_preference(rng)
+            schedule = self.rehearsal.run(
+                int(budget * rng.choice(SMALLER_BUDGETS)), preference, rng, keep=frozenset(keep)
+            )
+            if schedule is None:
+                continue
+            found = self._retained(schedule, budget, best.origin, rng if number % 3 else None)
+            if found.peak <= budget and _key(found) < _key(best):
+                best = found
+        return best
+
+    def _retained(
+        self, schedule: Schedule, budget: int, origin: str, rng: random.Random | None = None
+    ) -> Found:
+        return self._measured(retain(self.problem, schedule, budget, rng), origin)
+
+    def _measured(self, schedule: Schedule, origin: str) -> Found:
+        return Found(
+            schedule,
+            self.problem.recompute_seconds(schedule),
+            self.problem.timeline(schedule).peak,
+            origin,
+        )
+
+
+def default_evaluations(problem: Problem) -> int:
+    """Return how many schedules of a problem can be tried in a few seconds."""
+    operations = len(problem.forward) + len(problem.backward)
+    return max(24, min(300, 3_000_000 // operations**2))
+
+
+def _random_preference(rng: random.Random) -> Preference:
+    return Preference(
+        cost=rng.choice((0.3, 0.5, 1.0, 1.0, 1.5)),
+        size=rng.choice((0.3, 0.5, 1.0, 1.0, 1.5)),
+        distance=rng.choice((0.0, 0.2, 0.5, 1.0, 1.0, 2.0)),
+        noise=rng.choice((0.0, 0.3, 1.0, 3.0)),
+    )
+
+
+def _key(found: Found) -> tuple[float, int]:
+    return found.seconds, found.peak
