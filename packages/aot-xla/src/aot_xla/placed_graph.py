@@ -71,8 +71,9 @@ def compile_for_xla(gm: fx.GraphModule, *, trace_once: bool) -> BoxedCallable:
             if plan.computed:
                 # What is noted, and the state of random numbers, is the device's and not a thread's.
                 seed = seeded_from_torch(device) if seeded else contextlib.nullcontext()
-                # Views can't be noted under inference_mode; results are made in the caller's mode below.
-                with device.lock, torch.inference_mode(False), seed:
+                # Views can't be noted under inference_mode; results are made in the caller's mode below. Leaving
+                # it turns gradients on, so they are turned off again.
+                with device.lock, torch.inference_mode(False), torch.no_grad(), seed:
                     results = run(inputs_to_xla(inputs))
                 tally.add("xla_executions", 1)
             return plan.deliver(inputs, results, device, tally)

@@ -94,7 +94,7 @@ class CopiesOnDevice:
             The copies, in order; and those tensors that had to be moved for it.
         """
         # A copy outlives the call, and is used in other modes than it was made in.
-        with self._lock, torch.inference_mode(False):
+        with self._lock, torch.inference_mode(False), torch.no_grad():
             found = [self._find(tensor, compare_contents) for tensor in tensors]
             missing = {id(t): t for t, copy in zip(tensors, found, strict=True) if copy is None}
             uploaded = self._device.upload([_plain(tensor) for tensor in missing.values()])
