@@ -159,7 +159,7 @@ def install_on_newest_torch(session: nox.Session, requirements: Iterable[Require
 
 
 def run_tests(
-    session: nox.Session, package: Package, line: str, marker: str = "not sweep and not gpu and not xla"
+    session: nox.Session, package: Package, line: str, marker: str = "not sweep and not gpu"
 ) -> None:
     """Run a package's tests against its wheel, in an environment that holds only what it declares."""
     requirements = [Requirement(package.name), *package.test()]

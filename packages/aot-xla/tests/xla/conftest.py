@@ -24,7 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.xla)
             item.add_marker(pytest.mark.skipif(not THERE, reason="waits for torch_xla: nox -s xla"))
 
 
