@@ -383,38 +383,6 @@ def hint(value: Any) -> int | None:
 # --- effects and aliases -----------------------------------------------------------------------------------
 
 
-def written_arguments(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors that a call of a dispatcher operator writes.
-
-    Most schemas mark them. Some batch norms write their running statistics unmarked; for these, torch keeps
-    notes apart from the schema (``batch_norm_update_stats`` is in neither).
-    """
-    schema = getattr(function, "_schema", None)
-    if schema is None:
-        return []
-    marked = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
-    if not any(marked) and "batch_norm" in schema.name:
-        marked = _hidden_writes(schema, args, kwargs)
-    found: list[torch.Tensor] = []
-    for position, argument in enumerate(schema.arguments):
-        if marked[position]:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            found += [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    return found
-
-
-def _hidden_writes(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[bool]:
-    statistics = ("running_mean", "running_var")
-    if schema.name == "aten::batch_norm_update_stats":
-        return [argument.name in statistics for argument in schema.arguments]
-    notes = torch._C._SchemaInfo(schema)
-    names = [argument.name for argument in schema.arguments]
-    if "training" in names:
-        position = names.index("training")
-        notes.add_argument_value("training", args[position] if position < len(args) else kwargs["training"])
-    return [notes.is_mutable(name) for name in names]
-
-
 def hides_from_autograd(node: fx.Node) -> bool:
     """Tell whether a node turns gradients off for the ones after it, or makes an alias without history."""
     return node.target in _HIDING

@@ -17,6 +17,7 @@ from torch import fx
 
 from aot_core import _compat
 from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory
+from aot_core.analysis.mutation import find_written_tensors
 
 __all__ = ["Effects", "InputEffect", "copies_or_views", "fake_like", "find_effects", "node_name"]
 
@@ -156,7 +157,7 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        for tensor in _compat.written_arguments(func, args, kwargs):
+        for tensor in find_written_tensors(func, args, kwargs):
             effect = self._owner.get(tensor.untyped_storage()._cdata) if has_memory(tensor) else None
             if effect is not None:
                 effect.written = True

@@ -99,10 +99,13 @@ def find_written_tensors(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -
     The counterpart of `find_input_mutations` for an operation that is about to run. Knows writes that schemas hide.
 
     Args:
-        op: An operator with its overload, ``torch.ops.aten.native_batch_norm.default``.
+        op: An operator with its overload, ``torch.ops.aten.native_batch_norm.default``. One without a schema,
+            a higher-order one, is taken to write nothing: what it calls is seen by itself.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
     """
+    if getattr(op, "_schema", None) is None:
+        return []
     values = {
         argument.name: value for argument, value in zip(op._schema.arguments, args, strict=False)
     } | kwargs

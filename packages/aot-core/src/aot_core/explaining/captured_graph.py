@@ -16,6 +16,7 @@ from torch import fx
 
 from aot_core import _compat
 from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory, storage_address
+from aot_core.analysis.mutation import find_written_tensors
 from aot_core.explaining.explanation import InputExplanation, MetadataChange, OutputExplanation, Write
 from aot_core.explaining.memory_overlap import Region, region_of, regions_overlap, same_memory
 from aot_core.explaining.tensor_names import TensorNames, name_of_source
@@ -281,7 +282,7 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Schemas mark what x.t_() does as a write, too.
         only_metadata = torch.Tag.inplace_view in getattr(func, "tags", ())
         # Before the call, for an operator that moves the tensor elsewhere.
-        for tensor in [] if only_metadata else _compat.written_arguments(func, args, kwargs):
+        for tensor in [] if only_metadata else find_written_tensors(func, args, kwargs):
             self._run.note_write(func, tensor)
         return func(*args, **kwargs)
 
