@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from aot_core import Availability, BackendInfo, CompileReport, Decision
+from aot_core import Availability, BackendInfo, CompileReport, Decision, missing_interfaces
 from aot_core.info import AOT_CORE_EAGER, AOT_INDUCTOR_DEBUG, probe
 
 
@@ -64,5 +64,5 @@ def test_the_probe_names_what_torch_lacks(monkeypatch: pytest.MonkeyPatch) -> No
     from aot_core import _compat
 
     monkeypatch.setattr(_compat, "REQUIRED", (("torch", "compile"), ("torch", "gone"), ("torch._gone", "x")))
-    assert _compat.missing_interfaces() == ["torch.gone", "torch._gone.x"]
+    assert missing_interfaces(_compat.REQUIRED) == ["torch.gone", "torch._gone.x"]
     assert not probe().usable

@@ -5,15 +5,18 @@ Importing this package does not import torch; using it does.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING
 
 from aot_core.__about__ import __version__ as __version__
+from aot_core.lazy import lazy_names as lazy_names
 
 if TYPE_CHECKING:
     from aot_core.backend import Backend as Backend
     from aot_core.backend import aot_autograd as aot_autograd
     from aot_core.boxed_calls import boxed as boxed
+    from aot_core.boxed_calls import boxed_code as boxed_code
+    from aot_core.boxed_calls import boxed_code_generator as boxed_code_generator
     from aot_core.compilation import Compilation as Compilation
     from aot_core.compilation import current_compilation as current_compilation
     from aot_core.compilation import record_decision as record_decision
@@ -59,10 +62,12 @@ if TYPE_CHECKING:
     from aot_core.settings import Settings as Settings
     from aot_core.settings import parse_settings as parse_settings
     from aot_core.source import source_line as source_line
+    from aot_core.torch_interfaces import missing_interfaces as missing_interfaces
+    from aot_core.torch_interfaces import torch_availability as torch_availability
 
 _HOMES = {
     "backend": ("Backend", "aot_autograd"),
-    "boxed_calls": ("boxed",),
+    "boxed_calls": ("boxed", "boxed_code", "boxed_code_generator"),
     "compilation": ("Compilation", "current_compilation", "record_decision"),
     "errors": (
         "AnalysisInstallationError",
@@ -107,19 +112,11 @@ _HOMES = {
     "safety": ("is_aot_autograd_safe_to_run",),
     "settings": ("Settings", "parse_settings"),
     "source": ("source_line",),
+    "torch_interfaces": ("missing_interfaces", "torch_availability"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(["__version__", "lazy_names", *itertools.chain(*_HOMES.values())])
 
-__all__ = sorted(["__version__", *_HOME_OF])
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    # Kept, so that the next access costs nothing.
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

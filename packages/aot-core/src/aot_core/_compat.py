@@ -43,19 +43,6 @@ REQUIRED = (
 )
 
 
-def missing_interfaces() -> list[str]:
-    """Return the names in torch that this package needs and that this torch lacks."""
-    missing = []
-    for module, name in REQUIRED:
-        try:
-            found = hasattr(importlib.import_module(module), name)
-        except ImportError:
-            found = False
-        if not found:
-            missing.append(f"{module}.{name}")
-    return missing
-
-
 # --- compiling ---------------------------------------------------------------------------------------------
 
 # torch's config is process-global up to 2.10 and its tracer is not re-entrant across threads in any release.

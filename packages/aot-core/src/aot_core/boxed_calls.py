@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from aot_core import _compat
 from aot_core.errors import InvalidCompilerResultError
 from aot_core.protocol import BoxedCallable
 
-__all__ = ["boxed", "ensure_boxed"]
+if TYPE_CHECKING:
+    from torch import fx
+    from torch.fx.graph import CodeGen
+
+__all__ = ["boxed", "boxed_code", "boxed_code_generator", "ensure_boxed"]
 
 
 def boxed(function: Callable[[list[Any]], Any]) -> BoxedCallable:
@@ -41,3 +46,25 @@ def ensure_boxed(compiled: Any, *, subject: str) -> BoxedCallable:
         return compiled(*inputs)
 
     return boxed(call_unboxed)
+
+
+def boxed_code_generator() -> CodeGen:
+    """Return a code generator for ``fx.Graph.set_codegen``: its functions take one list, and empty it as they go."""
+    generator: CodeGen = _compat.boxed_code_generator()
+    return generator
+
+
+def boxed_code(gm: fx.GraphModule) -> BoxedCallable:
+    """Compile a graph to its own code: its operations run as they are, inputs freed after their last use.
+
+    Args:
+        gm: The graph. Its ``forward`` takes one list afterwards.
+    """
+    gm.graph.set_codegen(boxed_code_generator())
+    gm.recompile()
+    forward: Callable[[list[Any]], Any] = gm.forward
+
+    def run(args: list[Any]) -> Any:
+        return forward(args)
+
+    return boxed(run)

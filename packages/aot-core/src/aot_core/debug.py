@@ -12,12 +12,12 @@ one that works with both and fails with Inductor, by its code generator.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from aot_core import _compat
 from aot_core.backend import aot_autograd
-from aot_core.boxed_calls import boxed
+from aot_core.boxed_calls import boxed_code
 from aot_core.compilation import current_compilation
 from aot_core.graph_check import CrossrefInterpreter, MetadataInterpreter, interpreted
 from aot_core.protocol import BoxedCallable
@@ -49,18 +49,7 @@ def run_eagerly(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> BoxedCalla
         return interpreted(gm, MetadataInterpreter)
     if settings.check == "crossref":
         return interpreted(gm, CrossrefInterpreter)
-    return _generated_code(gm)
-
-
-def _generated_code(gm: fx.GraphModule) -> BoxedCallable:
-    gm.graph.set_codegen(_compat.boxed_code_generator())
-    gm.recompile()
-    forward: Callable[[list[Any]], Any] = gm.forward
-
-    def run(args: list[Any]) -> Any:
-        return forward(args)
-
-    return boxed(run)
+    return boxed_code(gm)
 
 
 aot_core_eager = aot_autograd(

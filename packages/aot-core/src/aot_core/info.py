@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aot_core.protocol import Availability, BackendInfo
+from aot_core.torch_interfaces import torch_availability
 
 __all__ = ["AOT_CORE_EAGER", "AOT_INDUCTOR_DEBUG", "probe"]
 
@@ -26,17 +27,4 @@ AOT_INDUCTOR_DEBUG = BackendInfo(
 
 def probe() -> Availability:
     """Tell whether this torch has what the wrapper needs."""
-    try:
-        import torch
-
-        from aot_core import _compat
-    except Exception as error:
-        return Availability(False, f"{type(error).__name__}: {error}", "Install torch>=2.9,<2.16.")
-    missing = _compat.missing_interfaces()
-    if missing:
-        return Availability(
-            False,
-            f"torch {torch.__version__} lacks {', '.join(missing)}",
-            "Install torch>=2.9,<2.16.",
-        )
-    return Availability(True, f"torch {torch.__version__}")
+    return torch_availability("aot_core._compat", remedy="Install torch>=2.9,<2.16.")

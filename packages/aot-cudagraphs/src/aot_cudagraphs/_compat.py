@@ -25,19 +25,6 @@ REQUIRED = (
 )
 
 
-def missing_interfaces() -> list[str]:
-    """Return the names in torch that this package needs and that this torch lacks."""
-    missing = []
-    for module, name in REQUIRED:
-        try:
-            found = hasattr(importlib.import_module(module), name)
-        except ImportError:
-            found = False
-        if not found:
-            missing.append(f"{module}.{name}")
-    return missing
-
-
 # --- operators (refusals, simulator) -------------------------------------------------------------------------
 
 
@@ -204,13 +191,6 @@ def tensor_guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool] | None:
         return None
     check: Callable[..., bool] = guard.check
     return check if check(*tensors) else None
-
-
-def boxed_code_generator() -> Any:
-    """Return a code generator for graphs whose ``forward`` takes one list and empties it."""
-    from torch.fx.graph import _BoxedCodeGen
-
-    return _BoxedCodeGen()
 
 
 def tensor_without_ownership(tensor: torch.Tensor) -> torch.Tensor:

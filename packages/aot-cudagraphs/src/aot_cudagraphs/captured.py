@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aot_core import parse_settings
+from aot_core import boxed_code_generator, parse_settings
 from aot_core.protocol import Decision
 from aot_cudagraphs import _compat
 from aot_cudagraphs.engine import Engine
@@ -146,7 +146,7 @@ class CapturedGraph:
             for node in part.gm.graph.nodes
             if node.op in ("get_attr", "call_module")
         }
-        graph.set_codegen(_compat.boxed_code_generator())
+        graph.set_codegen(boxed_code_generator())
         outer = fx.GraphModule({**attributes, **modules}, graph, class_name="Captured")
         return outer.forward, tuple(module.island for module in modules.values())
 

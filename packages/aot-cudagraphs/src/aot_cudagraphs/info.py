@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aot_core import torch_availability
 from aot_core.protocol import Availability, BackendInfo
 
 __all__ = ["AOT_CUDAGRAPHS", "probe"]
@@ -17,19 +18,11 @@ AOT_CUDAGRAPHS = BackendInfo(
 
 def probe() -> Availability:
     """Tell whether graphs can be captured here, on a device or simulated."""
-    try:
-        import torch
+    found = torch_availability("aot_cudagraphs._compat", remedy="Install torch>=2.10,<2.16.")
+    if not found.usable:
+        return found
+    import torch
 
-        from aot_cudagraphs import _compat
-    except Exception as error:
-        return Availability(False, f"{type(error).__name__}: {error}", "Install torch>=2.10,<2.16.")
-    missing = _compat.missing_interfaces()
-    if missing:
-        return Availability(
-            False, f"torch {torch.__version__} lacks {', '.join(missing)}", "Install torch>=2.10,<2.16."
-        )
     if not torch.cuda.is_available():
-        return Availability(
-            True, f"torch {torch.__version__} sees no CUDA device: graphs run as they are, or simulated"
-        )
-    return Availability(True, f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
+        return Availability(True, f"{found.reason} sees no CUDA device: graphs run as they are, or simulated")
+    return Availability(True, f"{found.reason}, {torch.cuda.get_device_name()}")

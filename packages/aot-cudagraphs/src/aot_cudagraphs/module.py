@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import fx
 
-from aot_core import parse_settings
+from aot_core import boxed_code_generator, parse_settings
 from aot_core.analysis import find_input_mutations
 from aot_core.protocol import Decision
 from aot_cudagraphs import _compat
@@ -549,7 +549,7 @@ def boxed_copy(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
     graph = fx.Graph()
     output = graph.graph_copy(gm.graph, {})
     graph.output(output)
-    graph.set_codegen(_compat.boxed_code_generator())
+    graph.set_codegen(boxed_code_generator())
     copied = fx.GraphModule(gm, graph)
     forward: Callable[[list[Any]], Any] = copied.forward
     return forward

@@ -5,9 +5,10 @@ Importing this package does not import torch; using it does.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING
 
+from aot_core import lazy_names
 from aot_partition.__about__ import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -73,18 +74,9 @@ _HOMES = {
     "partition": ("min_cut_partition",),
     "plan": ("PartitionPlan", "PlannedValue"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(["__version__", *itertools.chain(*_HOMES.values())])
 
-__all__ = sorted(["__version__", *_HOME_OF])
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    # Kept, so that the next access costs nothing.
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

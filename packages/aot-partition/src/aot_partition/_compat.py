@@ -32,19 +32,6 @@ REQUIRED = (
 )
 
 
-def missing_interfaces() -> list[str]:
-    """Return the names in torch that this package needs and that this torch lacks."""
-    missing = []
-    for module, name in REQUIRED:
-        try:
-            found = hasattr(importlib.import_module(module), name)
-        except ImportError:
-            found = False
-        if not found:
-            missing.append(f"{module}.{name}")
-    return missing
-
-
 def _private(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name, None)
 
@@ -338,11 +325,6 @@ def knapsack(graph: fx.Graph, nodes: Sequence[fx.Node], sizes: Sequence[float], 
 
 
 # --- the backend -------------------------------------------------------------------------------------------
-
-
-def boxed_code_generator() -> Any:
-    """Return what makes fx generate functions of one list, whose items are freed after their last use."""
-    return _private("torch.fx.graph", "_BoxedCodeGen")()
 
 
 def decompositions(name: str) -> dict[Any, Callable[..., Any]]:

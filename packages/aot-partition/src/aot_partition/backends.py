@@ -107,14 +107,7 @@ def _report(forward: fx.GraphModule, backward: fx.GraphModule, num_fwd_outputs: 
 
 def run_eagerly(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> BoxedCallable:
     """Compile a graph to its own code: eager kernels, each value freed after its last use."""
-    gm.graph.set_codegen(_compat.boxed_code_generator())
-    gm.recompile()
-    forward: Callable[[list[Any]], Any] = gm.forward
-
-    def run(args: list[Any]) -> Any:
-        return forward(args)
-
-    return aot_core.boxed(run)
+    return aot_core.boxed_code(gm)
 
 
 aot_mem_efficient = aot_core.aot_autograd(

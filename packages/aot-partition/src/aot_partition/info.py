@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aot_core import torch_availability
 from aot_core.protocol import Availability, BackendInfo
 
 __all__ = ["AOT_MEM_EFFICIENT", "probe"]
@@ -17,14 +18,4 @@ AOT_MEM_EFFICIENT = BackendInfo(
 
 def probe() -> Availability:
     """Tell whether this torch has what the partitioner needs."""
-    remedy = "Install torch>=2.10,<2.16."
-    try:
-        import torch
-
-        from aot_partition import _compat
-    except Exception as error:
-        return Availability(False, f"{type(error).__name__}: {error}", remedy)
-    missing = _compat.missing_interfaces()
-    if missing:
-        return Availability(False, f"torch {torch.__version__} lacks {', '.join(missing)}", remedy)
-    return Availability(True, f"torch {torch.__version__}")
+    return torch_availability("aot_partition._compat", remedy="Install torch>=2.10,<2.16.")

@@ -5,9 +5,9 @@ Importing this package never imports torch; its names are loaded when first used
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from aot_core import lazy_names
 from aot_registry.__about__ import __version__
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "aot_registry.activation": ("Activation", "activate"),
-    "aot_registry.backends": ("BACKENDS", "get_backend", "list_backends", "load_all", "probe"),
-    "aot_registry.errors": (
+    "activation": ("Activation", "activate"),
+    "backends": ("BACKENDS", "get_backend", "list_backends", "load_all", "probe"),
+    "errors": (
         "BrokenBackendError",
         "DuplicateBackendError",
         "InvalidBackendError",
@@ -57,17 +57,9 @@ _HOMES = {
         "UnknownOverrideError",
         "UnsupportedTorchError",
     ),
-    "aot_registry.registration": ("register_backend", "register_debug_backend", "unregister_backend"),
+    "registration": ("register_backend", "register_debug_backend", "unregister_backend"),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -22,8 +22,10 @@ the process. Importing this package does not import torch; using it does.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING
+
+from aot_core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aot_core.analysis.duplicates import remove_dupe_metadata as remove_dupe_metadata
@@ -48,18 +50,9 @@ _HOMES = {
     "signature": ("create_graph_signature",),
     "synthetic_base": ("create_synthetic_base_metadata",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(itertools.chain(*_HOMES.values()))
 
-__all__ = sorted(_HOME_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    # Kept, so that the next access costs nothing.
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
