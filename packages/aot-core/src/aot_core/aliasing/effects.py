@@ -99,7 +99,8 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
         before = [geometry_of(x) if has_memory(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
         with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
-            outputs = _WatchStrides(gm, fakes, effects).run(*fakes)
+            result = _WatchStrides(gm, fakes, effects).run(*fakes)
+            outputs = result if isinstance(result, (tuple, list)) else (result,)
             effects.unrecorded = {
                 i: _owner(output, fakes) for i, output in enumerate(outputs) if _is_unrecorded_view(output)
             }
@@ -117,7 +118,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
         effect.gains_grad = fake.requires_grad and not inputs[i].requires_grad
         if before[i] is not None and geometry_of(fake) != before[i]:
             effect.geometry = _relative(geometry_of(fake), inputs[i])
-    for position, output in enumerate(outputs if isinstance(outputs, (tuple, list)) else (outputs,)):
+    for position, output in enumerate(outputs):
         for i, fake in enumerate(fakes):
             if isinstance(fake, torch.Tensor) and output is fake:
                 effects.returned[position] = i
@@ -128,7 +129,7 @@ class _WatchStrides(fx.Interpreter):
     """Runs a graph and notes what operations do that depend on the strides of an input."""
 
     def __init__(self, gm: fx.GraphModule, fakes: Sequence[Any], effects: Effects) -> None:
-        super().__init__(gm, garbage_collect_values=False)
+        super().__init__(gm)
         self._fakes = fakes
         self._effects = effects
 

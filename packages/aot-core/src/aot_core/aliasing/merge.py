@@ -69,9 +69,8 @@ class MergedGraph:
         for positions, value in zip(self.histories, outputs[count:], strict=True):
             alias_root(given[positions[0]]).copy_(value)
             for position in positions:
-                _ = given[
-                    position
-                ].grad_fn  # A view's is made when it is read, and in-place operations don't.
+                # A view gets its history when that is read, which in-place operations don't.
+                _ = given[position].grad_fn
         for position, (size, stride, offset) in self.geometries.items():
             given[position].as_strided_(size, stride, offset)
         return tuple(
