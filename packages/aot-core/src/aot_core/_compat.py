@@ -817,6 +817,11 @@ def changes_metadata(op: Any) -> bool:
     return torch.Tag.inplace_view in op.tags
 
 
+def only_reshapes(op: Any) -> bool:
+    """Tell whether an operator makes its tensor another view of the same memory, such as ``t_``."""
+    return changes_metadata(op) and op.overloadpacket.__name__ not in ("resize_", "resize_as_", "set_")
+
+
 # Calls in a traced graph that change a mode of the thread and no tensor.
 MODE_NODES = (*AUTOCAST_NODES, torch._C._set_grad_enabled)
 

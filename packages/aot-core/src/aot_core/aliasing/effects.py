@@ -18,6 +18,7 @@ from torch import fx
 from aot_core import _compat
 from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory
 from aot_core.analysis.mutation import find_written_tensors
+from aot_core.interpreter import RuntimeInterpreter
 
 __all__ = ["Effects", "InputEffect", "copies_or_views", "fake_like", "find_effects", "node_name"]
 
@@ -125,7 +126,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
     return effects
 
 
-class _WatchStrides(fx.Interpreter):
+class _WatchStrides(RuntimeInterpreter):
     """Runs a graph and notes what operations do that depend on the strides of an input."""
 
     def __init__(self, gm: fx.GraphModule, fakes: Sequence[Any], effects: Effects) -> None:
@@ -158,6 +159,8 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if _compat.only_reshapes(func):
+            return result
         for tensor in find_written_tensors(func, args, kwargs):
             effect = self._owner.get(tensor.untyped_storage()._cdata) if has_memory(tensor) else None
             if effect is not None:
