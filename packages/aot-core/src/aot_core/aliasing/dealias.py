@@ -266,7 +266,7 @@ class _Variants:
             """Tell whether the inputs that change share memory with no other and are views of no leaf."""
             nonlocal found_apart
             starts = list(map(_FIRST_ELEMENT, take(inputs)))
-            spans = []
+            spans: list[int] = []
             for i in changed:
                 if is_view_of_leaf(inputs[i]):
                     return False

@@ -99,7 +99,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
         fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
         before = [geometry_of(x) if has_memory(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
-        with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
+        with without_inference_mode(), _compat.tracing_under(mode), mode, watch:
             result = _WatchStrides(gm, fakes, effects).run(*fakes)
             outputs = result if isinstance(result, (tuple, list)) else (result,)
             effects.unrecorded = {
@@ -183,7 +183,7 @@ def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     if not has_memory(tensor):
         fake: torch.Tensor = mode.from_tensor(tensor.detach())
         return fake
-    with _without_inference_mode(), mode:
+    with without_inference_mode(), mode:
         fake = torch.empty_strided(
             [_compat.concrete(n) for n in tensor.size()],
             [_compat.concrete(n) for n in tensor.stride()],
@@ -199,7 +199,7 @@ def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _without_inference_mode() -> Iterator[None]:
+def without_inference_mode() -> Iterator[None]:
     """Leave inference mode, and keep gradients off: fake tensors are none of its tensors, as in Dynamo."""
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
