@@ -222,6 +222,18 @@ def of_intermediate(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return view, y
 
 
+def test_a_view_of_what_is_not_returned() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 2
+        with torch.no_grad():
+            return y.flatten(), x
+
+    x = torch.ones(2, 3, requires_grad=True) * 1
+    out, same = torch.compile(f, backend=aot_core_eager)(x)
+    assert (out.requires_grad, out.grad_fn, same is x) == (True, None, True)
+    torch.testing.assert_close(out.detach(), torch.full((6,), 2.0))
+
+
 @pytest.mark.parametrize("function", [of_input, of_intermediate])
 def test_a_view_made_under_no_grad_passes_no_gradient(function: Any) -> None:
     seen = []

@@ -25,6 +25,7 @@ from aot_core import _compat
 from aot_core.aliasing.effects import Effects, copies_or_views, fake_like, find_effects, node_name
 from aot_core.aliasing.explicit_copies import make_copies_explicit
 from aot_core.aliasing.histories import (
+    detach_outputs,
     return_histories,
     with_dead_ends,
     with_histories,
@@ -84,6 +85,9 @@ def compile_without_aliases(
         if effects.detached and torch.is_grad_enabled():
             with_history = effects.detached
             gm = return_histories(gm, with_history)
+        views = [i for i, owner in effects.unrecorded.items() if owner is None]
+        if views and torch.is_grad_enabled():
+            gm = detach_outputs(gm, views)
     variants = _Variants(gm, watched, compile_graph, compilation, effects)
     compiled = variants.compile(example_inputs)
     if with_history:
