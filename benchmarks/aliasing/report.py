@@ -53,8 +53,8 @@ def one_object_for_two(records: Sequence[Record], backends: Sequence[str]) -> st
         ]
         unchanging = sum(record["plan"]["inputs"] not in CHANGING for record in alone)
         lines.append(
-            f"{backend:<16}silently wrong only in that two outputs are one object: {len(alone)}, of them with unchanging "
-            f"aliasing {unchanging}"
+            f"{backend:<16}silently wrong only in that two outputs are one object: {len(alone)}, "
+            f"of them with unchanging aliasing: {unchanging}"
         )
     return "\n".join(lines)
 
