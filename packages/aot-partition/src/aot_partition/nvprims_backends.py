@@ -56,7 +56,9 @@ def create_nvprims_backend(
         partition_fn=functools.partial(nvprims_fw_bw_partition_fn, executor=executor),
         decompositions=_decompositions(executor),
         settings=_with_defaults(name, options),
-        tags=("training", "inference", "cuda") if executor == "nvfuser" else ("training", "inference", "cpu", "cuda"),
+        tags=("training", "inference", "cuda")
+        if executor == "nvfuser"
+        else ("training", "inference", "cpu", "cuda"),
         keep_inference_input_mutations=True,
     )
 

@@ -74,9 +74,7 @@ class RegionCompiler:
 
         return guarded
 
-    def _fall_back(
-        self, name: str, subgraph: fx.GraphModule, error: Exception, doing: str
-    ) -> CompiledRegion:
+    def _fall_back(self, name: str, subgraph: fx.GraphModule, error: Exception, doing: str) -> CompiledRegion:
         operators = sorted({str(node.target) for node in subgraph.graph.nodes if node.op == "call_function"})
         detail = (
             f"executor {self._executor.name!r} can't {doing} it: {type(error).__name__}: {error}; it has "

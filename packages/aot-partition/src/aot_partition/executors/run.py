@@ -65,7 +65,9 @@ def prims_executor(
     if not is_usable(chosen, settings, compilation):
         return _run_by_aten(gm)
     claims = marked_claims(
-        gm, by=conditions(chosen, settings), judge=lambda graph: claim_for(graph, chosen, settings, compilation)
+        gm,
+        by=conditions(chosen, settings),
+        judge=lambda graph: claim_for(graph, chosen, settings, compilation),
     )
     decisions: list[Decision] = []
     regions = find_regions(gm, claims, horizontal=settings.horizontal, decisions=decisions)
