@@ -8,8 +8,8 @@
 Each sample of each entry is traced by AOTAutograd with the decompositions of the nvprims backends, its joint graph
 claimed and cut, its regions run by the executor ``aten``. Outputs and gradients are compared with eager's, with the
 tolerances that `torch.testing.assert_close` has for the dtype. Where that fails, both are compared with eager in
-float64: *as near* are those whose error is at most twice eager's. The exit status is 1 if any value is wrong or anything
-but a refusal to trace was raised.
+float64: *as near* are those whose error is at most twice eager's. The exit status is 1 if any value is wrong, or
+if anything but a refusal to trace was raised.
 """
 
 from __future__ import annotations

@@ -187,6 +187,17 @@ def random_packets() -> frozenset[Any]:
     return frozenset(_private("torch._functorch.compile_utils", "rand_ops") or ())
 
 
+_UNTAGGED = ("cauchy", "exponential", "geometric", "log_normal", "uniform")
+
+
+def draws_numbers(target: Any) -> bool:
+    """Tell whether an operator draws random numbers, whether or not torch tags it so."""
+    if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+        return True
+    packet = getattr(target, "overloadpacket", target)
+    return packet in random_packets() or getattr(packet, "__name__", "").rstrip("_") in _UNTAGGED
+
+
 # --- memory ------------------------------------------------------------------------------------------------
 
 

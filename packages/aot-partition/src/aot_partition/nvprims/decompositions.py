@@ -39,15 +39,13 @@ CHOSEN = (
 
 KEPT = (
     "_reshape_alias _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate "
-    "affine_grid_generator cdist celu_ channel_shuffle col2im diag diag_embed diagonal_backward diagonal_copy dist "
-    "embedding_dense_backward eye grid_sampler_2d_backward "
-    "im2col index_add index_copy index_fill linspace logspace masked_scatter max_pool2d_with_indices_backward "
-    "max_unpool2d max_unpool3d nan_to_num_ nuclear_norm pixel_shuffle_ randint reflection_pad1d reflection_pad1d_backward "
-    "reflection_pad2d reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward renorm replication_pad1d "
-    "replication_pad2d replication_pad3d resize resize_as roll scatter_reduce sgn "
-    "split_with_sizes_copy take trace unfold_backward unfold_copy "
-    "upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d "
-    "upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d"
+    "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d affine_grid_generator cdist "
+    "channel_shuffle col2im diag diag_embed diagonal_backward diagonal_copy embedding_dense_backward eye im2col "
+    "index_add index_copy index_fill linspace logspace max_unpool2d max_unpool3d reflection_pad1d "
+    "reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward "
+    "renorm replication_pad1d replication_pad2d replication_pad3d resize_as roll sgn split_with_sizes_copy take trace "
+    "unfold_backward unfold_copy upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d "
+    "upsample_nearest2d upsample_nearest3d upsample_trilinear3d"
 )
 """Operators that core ATen takes apart into indexing, which the op set has not: one kernel is better."""
 
@@ -82,12 +80,14 @@ def _table(device_types: frozenset[str] | None) -> dict[Any, Decomposition]:
             table[overload] = every[overload]
     for overload in _overloads(aten, KEPT):
         table.pop(overload, None)
-    table.update(OWN)
-    return {
-        op: _where_claimable(function, device_types)
+    table = {
+        op: function
         for op, function in table.items()
-        if nvprim_of(op) is None and torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
+        if nvprim_of(op) is None and not _compat.draws_numbers(op)
     }
+    # Some of ours are for calls that the op set does not take although it has the operator.
+    table.update(OWN)
+    return {op: _where_claimable(function, device_types) for op, function in table.items()}
 
 
 def _overloads(namespace: Any, names: str) -> list[Any]:

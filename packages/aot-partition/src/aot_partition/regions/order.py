@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import torch
 from torch import fx
 
 from aot_partition import _compat
@@ -60,9 +59,8 @@ class _Traits(NamedTuple):
 def _traits(node: fx.Node) -> _Traits:
     # What an operator that calls graphs does inside is not looked at.
     calls_graphs = _compat.is_higher_order(node.target)
-    random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
     return _Traits(
-        random=random or calls_graphs,
+        random=_compat.draws_numbers(node.target) or calls_graphs,
         effect=bool(node.is_impure()) or calls_graphs,
         write=_compat.is_mutation(node),
     )
