@@ -380,3 +380,15 @@ def find_operator(name: str) -> Any:
 def copy_attribute(source: torch.nn.Module, target: torch.nn.Module, path: str) -> None:
     """Give a module what another has under a dotted path."""
     importlib.import_module("torch.fx.graph_module")._copy_attr(source, target, path)
+
+
+def copy_graph_module(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of a graph, its nodes with the same names and metadata."""
+    copy = make_graph_module(graph_module, fx.Graph.__deepcopy__(graph_module.graph))
+    copy.meta = dict(graph_module.meta)
+    return copy
+
+
+def schema_text(operator: Any) -> str:
+    """Return the schema of an operator: ``"aten::add.Tensor(Tensor self, …) -> Tensor"``."""
+    return str(operator._schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ def arange(
     return aten._to_copy.default(counted, dtype=dtype)
 
 
-OWN = {
+OWN: dict[Any, Callable[..., Any]] = {
     aten.arange.start_step: arange,
     aten.slice_backward.default: slice_backward,
     aten.select_backward.default: select_backward,
