@@ -6,13 +6,13 @@ import re
 
 import pytest
 import torch
+from claimed import graph_of, only
 from torch import fx
+from traced import trace
 
 from aot_partition import UnknownOperatorError, min_cut_partition
 from aot_partition.nvprims import NVPRIMS, Kind, claim, nvprim_of, recomputable_ops
 from aot_partition.nvprims.marks import is_marked, mark_, marked_claims
-from claimed import graph_of, only
-from traced import trace
 
 aten = torch.ops.aten
 f32 = torch.ones(4, 6)

@@ -6,14 +6,14 @@ import collections
 
 import pytest
 import torch
+from claimed import POINTWISE, RandomProgram, graph_of, targets
 from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from traced import trace
 
 from aot_partition.nvprims import claim
 from aot_partition.regions import find_regions, fuse_regions
-from claimed import POINTWISE, RandomProgram, graph_of, targets
-from traced import trace
 
 aten = torch.ops.aten
 WAYS = ({}, {"keep_all": True}, {"horizontal": False}, {"keep_all": True, "horizontal": False})
@@ -252,7 +252,7 @@ def test_what_takes_less_memory_early_stays_early():
             x = (x @ x).cos().sin()
         return x * small
 
-    gm, regions, _ = found(function, torch.rand(4, 4), torch.rand(4, 4))
+    _, regions, _ = found(function, torch.rand(4, 4), torch.rand(4, 4))
     (home,) = [region for region in regions if "sum_1" in names(region)]
     assert home is regions[0]
 

@@ -73,8 +73,17 @@ def _with_defaults(name: str, options: dict[str, Any]) -> type[NvprimsSettings]:
         return NvprimsSettings
     checked = parse_settings(NvprimsSettings, options, backend=name)
     hints = typing.get_type_hints(NvprimsSettings)
-    fields = [(key, hints[key], dataclasses.field(default=getattr(checked, key))) for key in options]
+    values = {key: getattr(checked, key) for key in options}
+    # A list may not be a default as it is.
+    fields = [
+        (key, hints[key], dataclasses.field(default_factory=functools.partial(_same, value)))
+        for key, value in values.items()
+    ]
     return dataclasses.make_dataclass("NvprimsSettings", fields, bases=(NvprimsSettings,), frozen=True)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 aot_nvprims_nvfuser = create_nvprims_backend(executor="nvfuser")

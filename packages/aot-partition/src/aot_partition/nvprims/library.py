@@ -1,4 +1,4 @@
-"""``torch.ops.nvprims``: the op set as operators of torch, to read claimed graphs by. Nothing here is needed to run one.
+"""``torch.ops.nvprims``: the op set as operators of torch, to read claimed graphs by. None is needed to run one.
 
 A call of one goes through the dispatcher's Python layer, and costs some twenty times as much as the operator of ATen
 that it calls. So graphs stay ATen, and this is a view of them.

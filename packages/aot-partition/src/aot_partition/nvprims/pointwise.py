@@ -91,6 +91,6 @@ ENTRIES = (
         Kind.POINTWISE,
         rule=dense_result,
     ),
-    Nvprim("clone", overloads("clone"), Kind.POINTWISE),
+    Nvprim("clone", (*overloads("clone"), *overloads("lift_fresh_copy")), Kind.POINTWISE),
 )
 """Functions of one, two and three operands, copies and casts."""

@@ -51,8 +51,10 @@ def assign_phases(
         for earlier in before.get(node, ()):
             followers.setdefault(earlier, []).append(node)
     last = max(phase.values(), default=0)
-    # What is computed from the graph's inputs alone can be put off together with all that leads to it.
-    inputs_alone = {node for node in device_of if phase[node] == 1}
+    inputs_alone: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node in device_of and not _kept(node, inputs_alone):
+            inputs_alone.add(node)
     for node in reversed(graph.nodes):
         if node.op == "output" or _is_part(node):
             continue
@@ -113,13 +115,21 @@ def _is_part(node: fx.Node) -> bool:
     return node.target is operator.getitem
 
 
-def _is_better_late(node: fx.Node, inputs_alone: Collection[fx.Node]) -> bool:
-    """Tell whether a value is at least as large as what must be kept to compute it later."""
-    kept = [
+def _kept(node: fx.Node, inputs_alone: Collection[fx.Node]) -> list[fx.Node]:
+    """Return what must be kept to compute a node later: not inputs of the graph, nor what follows from them alone.
+
+    Such values are put off together with all that leads to them.
+    """
+    return [
         source
         for source in node.all_input_nodes
         if source.op not in ("placeholder", "get_attr") and source not in inputs_alone
     ]
+
+
+def _is_better_late(node: fx.Node, inputs_alone: Collection[fx.Node]) -> bool:
+    """Tell whether a value is at least as large as what must be kept to compute it later."""
+    kept = _kept(node, inputs_alone)
     return not kept or _bytes([node]) >= _bytes(kept)
 
 
