@@ -32,22 +32,20 @@ Decomposition = Callable[..., Any]
 CHOSEN = (
     "_batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional _log_softmax "
     "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _softmax "
-    "batch_norm_backward elu float_power fmax fmin gelu hardtanh hypot leaky_relu linalg_vector_norm logaddexp "
+    "batch_norm_backward dist elu float_power gelu hardtanh leaky_relu linalg_vector_norm logaddexp "
     "native_batch_norm native_group_norm native_layer_norm repeat"
 )
 """Core ATen operators that are taken apart nevertheless: each into operators of the op set."""
 
 KEPT = (
-    "_reshape_alias _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate "
-    "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d affine_grid_generator cdist "
-    "channel_shuffle col2im diag diag_embed diagonal_backward diagonal_copy embedding_dense_backward eye im2col "
-    "index_add index_copy index_fill linspace logspace max_unpool2d max_unpool3d reflection_pad1d "
-    "reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward "
-    "renorm replication_pad1d replication_pad2d replication_pad3d resize_as roll sgn split_with_sizes_copy take trace "
-    "unfold_backward unfold_copy upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d "
-    "upsample_nearest2d upsample_nearest3d upsample_trilinear3d"
+    "_reshape_alias _unsafe_index_put _unsafe_masked_index_put_accumulate _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d _upsample_nearest_exact3d affine_grid_generator cdist col2im embedding_dense_backward "
+    "im2col index_add max_unpool2d max_unpool3d reflection_pad1d reflection_pad1d_backward reflection_pad2d "
+    "reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward replication_pad1d replication_pad2d "
+    "replication_pad3d resize_as unfold_backward upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d"
 )
-"""Operators that core ATen takes apart into indexing, which the op set has not: one kernel is better."""
+"""Operators that core ATen takes apart into much indexing, or into additions at an index: one kernel is better."""
 
 
 def nvprims_decompositions(
