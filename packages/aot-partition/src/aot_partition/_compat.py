@@ -187,6 +187,17 @@ def random_packets() -> frozenset[Any]:
     return frozenset(_private("torch._functorch.compile_utils", "rand_ops") or ())
 
 
+_UNTAGGED = ("cauchy", "exponential", "geometric", "log_normal", "uniform")
+
+
+def draws_numbers(target: Any) -> bool:
+    """Tell whether an operator draws random numbers, whether or not torch tags it so."""
+    if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+        return True
+    packet = getattr(target, "overloadpacket", target)
+    return packet in random_packets() or getattr(packet, "__name__", "").rstrip("_") in _UNTAGGED
+
+
 # --- memory ------------------------------------------------------------------------------------------------
 
 
@@ -328,10 +339,62 @@ def knapsack(graph: fx.Graph, nodes: Sequence[fx.Node], sizes: Sequence[float], 
 
 
 def decompositions(name: str) -> dict[Any, Callable[..., Any]]:
-    """Return a table of decompositions: ``"none"``, ``"core"`` or ``"inductor"``."""
+    """Return a table of decompositions: ``"none"``, ``"core"``, ``"inductor"``, or ``"all"`` that torch has."""
     if name == "none":
         return {}
+    if name == "all":
+        return dict(_private("torch._decomp", "decomposition_table"))
     if name == "core":
         table: dict[Any, Callable[..., Any]] = dict(_private("torch._decomp", "core_aten_decompositions")())
         return table
     return dict(_private("torch._inductor.decomposition", "select_decomp_table")())
+
+
+# --- claims ------------------------------------------------------------------------------------------------
+
+NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def bound_arguments(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of a call of an operator by the names of its schema, defaults filled in."""
+    found: dict[str, Any] = {}
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if place < len(node.args):
+            found[argument.name] = node.args[place]
+        else:
+            found[argument.name] = node.kwargs.get(argument.name, argument.default_value)
+    return found
+
+
+def find_operator(name: str) -> Any:
+    """Return the operator that a text names, ``"aten.add"`` or ``"aten.add.Tensor"``, or None."""
+    found: Any = torch.ops
+    for part in name.removeprefix("torch.ops.").split("."):
+        try:
+            found = getattr(found, part)
+        except (AttributeError, RuntimeError):
+            return None
+    return found
+
+
+def copy_attribute(source: torch.nn.Module, target: torch.nn.Module, path: str) -> None:
+    """Give a module what another has under a dotted path."""
+    importlib.import_module("torch.fx.graph_module")._copy_attr(source, target, path)
+
+
+def copy_graph_module(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of a graph, its nodes with the same names and metadata."""
+    copy = make_graph_module(graph_module, fx.Graph.__deepcopy__(graph_module.graph))
+    copy.meta = dict(graph_module.meta)
+    return copy
+
+
+def schema_text(operator: Any) -> str:
+    """Return the schema of an operator: ``"aten::add.Tensor(Tensor self, …) -> Tensor"``."""
+    return str(operator._schema)
+
+
+def new_library(namespace: str) -> Any:
+    """Return a library of torch with a namespace of its own, ``torch.ops.<namespace>``."""
+    library: Any = torch.library.Library
+    return library(namespace, "DEF")

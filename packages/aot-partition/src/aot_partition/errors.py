@@ -12,9 +12,12 @@ __all__ = [
     "MissingMetadataError",
     "NotDifferentiableError",
     "RanksDisagreeError",
+    "RegionFailedError",
     "TangentOutputError",
     "UnboundedCutError",
+    "UnknownExecutorError",
     "UnknownOperatorError",
+    "UnusableExecutorError",
 ]
 
 
@@ -62,3 +65,18 @@ class MissingExtraError(AotError, ImportError):
 
 class RanksDisagreeError(AotError, RuntimeError):
     """The ranks of a distributed step plan different graphs."""
+
+
+# --- executors ---------------------------------------------------------------------------------------------
+
+
+class UnknownExecutorError(AotError, ValueError):
+    """``executor=`` names nothing, or something that is no executor."""
+
+
+class UnusableExecutorError(AotError, RuntimeError):
+    """An executor can't run on this machine, and strictness was asked for."""
+
+
+class RegionFailedError(AotError, RuntimeError):
+    """An executor failed to compile or to run a region, and strictness was asked for."""
