@@ -10,13 +10,17 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import importlib
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import fx
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["pytree"]
 
@@ -98,6 +102,7 @@ class Signature:
     text: str
     writes: bool
     draws: bool
+    views: bool
 
 
 def is_operator(target: Any) -> bool:
@@ -120,6 +125,7 @@ def signature(target: Any) -> Signature:
         comparable(str(schema)),
         schema.is_mutable,
         torch.Tag.nondeterministic_seeded in target.tags,
+        any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns),
     )
 
 
@@ -259,7 +265,9 @@ def fuser(name: str) -> Iterator[None]:
     """Have TorchScript fuse as ``torch.jit.fuser(name)`` does; for the whole process, as there."""
     before = _read_switches()
     profiling = torch._C._jit_set_profiling_executor(True)
-    _set_switches(_SWITCHES[name])
+    cpu, gpu, expressions, onednn = _SWITCHES[name]
+    # Told to use NNC on a CPU without LLVM, TorchScript would raise when it meets something to fuse.
+    _set_switches((cpu and (can_fuse_on_cpu() or not expressions), gpu, expressions, onednn))
     try:
         yield
     finally:
@@ -270,3 +278,74 @@ def fuser(name: str) -> Iterator[None]:
 def can_fuse_on_cpu() -> bool:
     """Tell whether this torch was built with what NNC needs to fuse on a CPU: LLVM."""
     return bool(torch._C._llvm_enabled())
+
+
+# --- torch's database of operators (op_database) ---------------------------------------------------------------
+
+
+def op_database() -> list[Any]:
+    """Return torch's database of operators with sample inputs. Needs the package ``expecttest``."""
+    module = importlib.import_module("torch.testing._internal.common_methods_invocations")
+    return list(module.op_db)
+
+
+@contextlib.contextmanager
+def operators_not_seeded() -> Iterator[None]:
+    """Let the database's random operators draw on: by themselves they seed the generator at every call."""
+    module: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
+    seeding = module.wrapper_set_seed
+    module.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    try:
+        yield
+    finally:
+        module.wrapper_set_seed = seeding
+
+
+class Recorder(TorchDispatchMode):
+    """Makes a graph of the ATen operators that are called, the one that raises included.
+
+    Attributes:
+        graph: The graph so far.
+        inputs: The tensors that came from outside, one for each placeholder.
+        last: Node of the last call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self.inputs: list[torch.Tensor] = []
+        self.last: fx.Node | None = None
+        self._nodes: dict[int, fx.Node] = {}
+        self._alive: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Record a call, then make it."""
+        kwargs = kwargs or {}
+        node_args, node_kwargs = pytree.tree_map(self._node, (args, kwargs))
+        self.last = self.graph.call_function(func, node_args, node_kwargs)
+        result = func(*args, **kwargs)
+        self._remember(self.last, result)
+        return result
+
+    def _node(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in self._nodes:
+            with self.graph.inserting_before(next(iter(self.graph.nodes), None)):
+                node = self.graph.placeholder(f"input_{len(self.inputs)}")
+            node.meta["val"] = value
+            self.inputs.append(value)
+            self._nodes[id(value)] = node
+            self._alive.append(value)
+        return self._nodes[id(value)]
+
+    def _remember(self, node: fx.Node, result: Any) -> None:
+        self._alive.append(result)
+        if isinstance(result, torch.Tensor):
+            node.meta["val"] = result
+            self._nodes[id(result)] = node
+        elif isinstance(result, (list, tuple)):
+            for place, each in enumerate(result):
+                self._remember(self.graph.call_function(operator.getitem, (node, place)), each)
+        else:
+            node.meta["val"] = result

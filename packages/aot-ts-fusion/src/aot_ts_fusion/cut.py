@@ -117,7 +117,7 @@ class _Cut:
                     node.name,
                     "split",
                     obstacle.code,
-                    f"{node.target} runs in FX: {obstacle.reason}",
+                    f"{_name(node)} runs in FX: {obstacle.reason}",
                     source_line(node),
                 )
             )
@@ -186,6 +186,10 @@ class _Cut:
                 function=function,
             )
         )
+
+
+def _name(node: fx.Node) -> str:
+    return getattr(node.target, "__name__", "") if callable(node.target) else str(node.target)
 
 
 def _attribute_of(gm: fx.GraphModule, node: fx.Node) -> Any:

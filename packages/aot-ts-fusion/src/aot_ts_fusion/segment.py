@@ -123,8 +123,10 @@ class Segment:
         signature = _compat.signature(node.target)
         if not signature.returns:
             raise Obstacle("effect", "it returns nothing, so that TorchScript would drop it")
-        if not node.users and not signature.writes:
+        if not (node.users or signature.writes or signature.views):
             raise Obstacle("effect", "nothing reads its result, so that TorchScript would drop it")
+        if len(signature.returns) > 1 and any(user.target is not operator.getitem for user in node.users):
+            raise Obstacle("structure", "its results are read as a whole")
         arguments, numbers = [], []
         for place, argument in enumerate(signature.arguments):
             if place < len(node.args):
