@@ -6,10 +6,10 @@
     python benchmarks/torchscript_opdb.py --samples 2 --dtypes float32 --shapes static
     python benchmarks/torchscript_opdb.py --part 0/2               # one half; the other may run beside it
 
-An entry is an operator with one dtype, forward alone or with its gradient, in static or symbolic shapes. It is *right*
-if all of its samples gave eager's values, dtypes, strides and aliases in two calls, and *exact* if these were eager's
-bits. *Native* are the nodes that run in TorchScript; the others run in FX. The exit status is 1 if an entry is not right
-or an exception has another type than eager's.
+An entry is an operator with one dtype, forward alone or with its gradient, in static or symbolic shapes. It is
+*right* if all of its samples gave eager's values, dtypes and aliases in two calls, and *exact* if these were eager's
+bits. *Native* are the nodes that run in TorchScript; the others run in FX. The exit status is 1 if an entry is not
+right or an exception has another type than eager's.
 """
 
 from __future__ import annotations
@@ -83,10 +83,14 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one entry in N (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="which ones, with --every")
     parser.add_argument("--only", metavar="NAME", help="entries of one operator")
-    parser.add_argument("--samples", type=int, metavar="N", help="the first N samples of an entry (default: all)")
+    parser.add_argument(
+        "--samples", type=int, metavar="N", help="the first N samples of an entry (default: all)"
+    )
     parser.add_argument("--dtypes", nargs="+", default=[str(each)[6:] for each in op_database.DTYPES])
     parser.add_argument("--shapes", nargs="+", default=["static", "dynamic"], choices=["static", "dynamic"])
-    parser.add_argument("--forms", nargs="+", default=["forward", "gradient"], choices=["forward", "gradient"])
+    parser.add_argument(
+        "--forms", nargs="+", default=["forward", "gradient"], choices=["forward", "gradient"]
+    )
     parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth entry, from the Ith on")
     parser.add_argument("--ours-only", action="store_true", help="leave torch's own out")
     parser.add_argument("--no-errors", action="store_true", help="leave the inputs that must raise out")
@@ -130,7 +134,9 @@ def sweep(form: str, shapes: str, options: argparse.Namespace) -> bool:
             if found[-1].status not in ("exact", "close"):
                 print(f"  {entry.name} {shapes}: {found[-1].status}: {found[-1].detail}", flush=True)
             # What fails for one sample is not tried for all: it takes torch a while each.
-            if not options.ours_only and (not found_by_torch or found_by_torch[-1].status in ("exact", "close")):
+            if not options.ours_only and (
+                not found_by_torch or found_by_torch[-1].status in ("exact", "close")
+            ):
                 found_by_torch.append(op_database.run_sample(torch_ts_compile, traced))
         if not found:
             skipped += 1
@@ -153,7 +159,10 @@ def sweep(form: str, shapes: str, options: argparse.Namespace) -> bool:
 
 def errors(options: argparse.Namespace) -> bool:
     """Run inputs that must raise, print the rows, and tell whether one raised another type."""
-    counts: dict[str, collections.Counter[str]] = {"ours": collections.Counter(), "torch": collections.Counter()}
+    counts: dict[str, collections.Counter[str]] = {
+        "ours": collections.Counter(),
+        "torch": collections.Counter(),
+    }
     recorded = list(op_database.error_entries())
     part, parts = map(int, options.part.split("/"))
     for name, call in recorded[part::parts]:
@@ -164,7 +173,9 @@ def errors(options: argparse.Namespace) -> bool:
             if isinstance(outcome, str):
                 counts[who][outcome] += 1
                 continue
-            counts[who]["same type" if outcome.same else "nothing" if outcome.compiled is None else "other type"] += 1
+            counts[who][
+                "same type" if outcome.same else "nothing" if outcome.compiled is None else "other type"
+            ] += 1
             if who == "ours" and not outcome.same:
                 print(f"  {name}: eager raises {outcome.eager.__name__}, ours {outcome.compiled}", flush=True)
     print("inputs that must raise:")

@@ -18,7 +18,9 @@ SEED = 7
 
 
 def sample(count):
-    return random.Random(SEED).sample([check for check in all_checks() if check.name not in AOT_AUTOGRAD], count)
+    return random.Random(SEED).sample(
+        [check for check in all_checks() if check.name not in AOT_AUTOGRAD], count
+    )
 
 
 @parametrize_backend_checks(aot_ts_fusion, expected_failures=AOT_AUTOGRAD)
@@ -51,7 +53,9 @@ def test_regions_by_aten(check, monkeypatch):
     check()
 
 
-@pytest.mark.parametrize("backend", [aot_ts_nvfuser, aot_ts_nvfuser_nodecomps, aot_ts_nnc], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "backend", [aot_ts_nvfuser, aot_ts_nvfuser_nodecomps, aot_ts_nnc], ids=lambda each: each.name
+)
 @pytest.mark.parametrize("check", sample(12), ids=lambda check: check.name)
 def test_some_of_the_others(backend, check):
     print(f"sample of seed {SEED}")

@@ -13,7 +13,9 @@ from aot_ts_fusion.__about__ import __version__ as __version__
 
 if TYPE_CHECKING:
     from aot_ts_fusion.backends import aot_mem_efficient_fusion as aot_mem_efficient_fusion
-    from aot_ts_fusion.backends import aot_mem_efficient_fusion_no_decomp as aot_mem_efficient_fusion_no_decomp
+    from aot_ts_fusion.backends import (
+        aot_mem_efficient_fusion_no_decomp as aot_mem_efficient_fusion_no_decomp,
+    )
     from aot_ts_fusion.backends import aot_ts_fusion as aot_ts_fusion
     from aot_ts_fusion.backends import aot_ts_nnc as aot_ts_nnc
     from aot_ts_fusion.backends import aot_ts_nvfuser as aot_ts_nvfuser

@@ -110,6 +110,11 @@ def is_operator(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload)
 
 
+def is_higher_order(target: Any) -> bool:
+    """Tell whether the target of a node is a higher-order operator."""
+    return isinstance(target, torch._ops.HigherOrderOperator)
+
+
 @functools.cache
 def signature(target: Any) -> Signature:
     """Return the schema of an operator overload."""
@@ -301,7 +306,7 @@ def operators_not_seeded() -> Iterator[None]:
         module.wrapper_set_seed = seeding
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes a graph of the ATen operators that are called, the one that raises included.
 
     Attributes:
@@ -311,7 +316,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = fx.Graph()
         self.inputs: list[torch.Tensor] = []
         self.last: fx.Node | None = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aot_core
 from aot_partition import min_cut_partition
+from aot_ts_fusion.callout import FUSIONS_KEY
 from aot_ts_fusion.compile import ts_compile
 from aot_ts_fusion.executors import executor_for, warn_once
 from aot_ts_fusion.program import Program
@@ -50,7 +51,7 @@ def compile_fused(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
         decision = aot_core.record_decision("graph", "skip", "nvfuser-unusable", executor.obstacle)
         warn_once(decision)
         return ts_compile(gm, example_inputs)
-    gm, decisions = call_out_regions(
+    called, decisions = call_out_regions(
         gm,
         executor.find_regions(gm),
         executor.compile_region,
@@ -59,7 +60,10 @@ def compile_fused(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     )
     for decision in decisions:
         compilation.decide(decision)
-    return ts_compile(gm, example_inputs)
+    program = ts_compile(called, example_inputs)
+    # From here on the program keeps them. A graph module is in a cycle, and waits for the garbage collector.
+    del called.meta[FUSIONS_KEY]
+    return program
 
 
 def _default_decompositions() -> dict[Any, Callable[..., Any]]:

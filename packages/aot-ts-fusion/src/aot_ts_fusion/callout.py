@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import fx
@@ -23,8 +22,8 @@ from aot_ts_fusion.errors import FusionResultError, UnknownFusionError
 
 __all__ = ["FUSIONS_KEY", "RUN_FUSION", "Fusion", "fusions_called", "num_fusions"]
 
-_library = torch.library.Library("aot_ts_fusion", "DEF")
-_library.define("run_fusion(int id, Tensor[] inputs) -> Tensor[]")
+_library = torch.library.Library("aot_ts_fusion", "DEF")  # type: ignore[no-untyped-call]
+_library.define("run_fusion(int id, Tensor[] inputs) -> Tensor[]")  # type: ignore[no-untyped-call]
 
 _numbers = itertools.count()
 _fusions: weakref.WeakValueDictionary[int, Fusion] = weakref.WeakValueDictionary()
@@ -79,7 +78,7 @@ def _run_fusion(number: int, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     return fusion(inputs)
 
 
-_library.impl("run_fusion", _run_fusion, "CompositeExplicitAutograd")
+_library.impl("run_fusion", _run_fusion, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 
 RUN_FUSION = torch.ops.aot_ts_fusion.run_fusion.default
 """The operator, as a graph calls it."""

@@ -13,6 +13,7 @@ The order of operations is kept, so that checks fire, random numbers are drawn a
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from torch import fx
 
 from aot_core import boxed_code, source_line
 from aot_core.protocol import Decision
+from aot_ts_fusion import _compat
 from aot_ts_fusion._compat import IRType
 from aot_ts_fusion.callout import fusions_called
 from aot_ts_fusion.obstacle import Obstacle
@@ -100,11 +102,13 @@ class _Cut:
             self._types[node] = kind
 
     def _attribute(self, node: fx.Node) -> None:
-        value = _attribute_of(self._gm, node)
+        value = _attribute_of(self._gm, str(node.target))
         if isinstance(value, torch.nn.Module):
             return  # what a higher-order operator calls
         self._place(node, type_of(value))
-        self._attributes.append((self._slot_of[node], lambda: _attribute_of(self._gm, node)))
+        self._attributes.append(
+            (self._slot_of[node], functools.partial(_attribute_of, self._gm, str(node.target)))
+        )
 
     def _lower(self, node: fx.Node) -> bool:
         segment = self._segment or Segment(self._types, optimized=self._fuser is not None)
@@ -131,7 +135,7 @@ class _Cut:
         self._close_segment()
         self._partition.update(dict.fromkeys(nodes))
         for node in nodes:
-            kind = type_of(node.meta.get("val"))
+            kind = type_of(node.meta.get("val")) or _returned_type(node)
             if kind is not None:
                 self._types[node] = kind
 
@@ -188,16 +192,22 @@ class _Cut:
         )
 
 
+def _returned_type(node: fx.Node) -> IRType | None:
+    """Return the type that an operator's schema promises, for a node without a traced value."""
+    returns = _compat.signature(node.target).returns if _compat.is_operator(node.target) else ()
+    return returns[0] if len(returns) == 1 and returns[0].kind() == "TensorType" else None
+
+
 def _name(node: fx.Node) -> str:
     return getattr(node.target, "__name__", "") if callable(node.target) else str(node.target)
 
 
-def _attribute_of(gm: fx.GraphModule, node: fx.Node) -> Any:
-    return operator.attrgetter(str(node.target))(gm)
+def _attribute_of(gm: fx.GraphModule, path: str) -> Any:
+    return operator.attrgetter(path)(gm)
 
 
 def _is_module(gm: fx.GraphModule, node: fx.Node) -> bool:
-    return node.op == "get_attr" and isinstance(_attribute_of(gm, node), torch.nn.Module)
+    return node.op == "get_attr" and isinstance(_attribute_of(gm, str(node.target)), torch.nn.Module)
 
 
 def _partition(

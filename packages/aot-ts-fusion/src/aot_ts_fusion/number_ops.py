@@ -77,5 +77,7 @@ def number_operands(node: fx.Node) -> list[Any]:
         return list(node.args)
     base, exponent = node.args
     if type(exponent) is not int or not 1 <= exponent <= _LONGEST_POWER:
-        raise Obstacle("power", f"TorchScript's own power of integers is a float, and {exponent} no small number")
+        raise Obstacle(
+            "power", f"TorchScript's own power of integers is a float, and {exponent} no small number"
+        )
     return [base] * exponent

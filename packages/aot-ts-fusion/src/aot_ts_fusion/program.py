@@ -12,11 +12,11 @@ freed as early as the step allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
-from torch.fx.node import map_arg
 
 from aot_core.protocol import Decision
 
@@ -89,7 +89,7 @@ class Program:
 
     def __init__(
         self,
-        slot_of: dict[fx.Node, int],
+        slot_of: Mapping[fx.Node, int],
         num_inputs: int,
         attributes: Sequence[tuple[int, Callable[[], Any]]],
         steps: Sequence[Step],
@@ -106,8 +106,9 @@ class Program:
         self._attributes = tuple(attributes)
         self._blank = [None] * (len(slot_of) - num_inputs)
         self._keeps = tuple(keeps)
-        self._assemble = _assembler(output, slot_of)
-        self._free_after_last_use(_slots_of(output, slot_of))
+        template = _with_slots(output, slot_of)
+        self._assemble = _assembler(template)
+        self._free_after_last_use(_slots_in(template))
 
     def __call__(self, args: list[Any]) -> Any:
         """Run the graph."""
@@ -142,28 +143,49 @@ class Program:
             later = later | read
 
 
-def _slots_of(output: Any, slot_of: dict[fx.Node, int]) -> set[int]:
-    found: set[int] = set()
-    map_arg(output, lambda node: found.add(slot_of[node]))
-    return found
+@dataclasses.dataclass(frozen=True)
+class _Slot:
+    """Stands for a node's value in what a graph returns, without keeping the graph alive."""
+
+    place: int
 
 
-def _assembler(output: Any, slot_of: dict[fx.Node, int]) -> Callable[[list[Any]], Any]:
-    """Return a function that makes the outputs from the slots."""
-    if isinstance(output, tuple) and all(isinstance(each, fx.Node) for each in output):
-        places = [slot_of[each] for each in output]
-        return lambda slots: tuple([slots[place] for place in places])
-    return lambda slots: _filled(output, slot_of, slots)
-
-
-def _filled(output: Any, slot_of: dict[fx.Node, int], slots: list[Any]) -> Any:
+def _with_slots(output: Any, slot_of: Mapping[fx.Node, int]) -> Any:
     if isinstance(output, fx.Node):
-        return slots[slot_of[output]]
+        return _Slot(slot_of[output])
+    return _mapped(lambda part: _with_slots(part, slot_of), output)
+
+
+def _filled(output: Any, slots: list[Any]) -> Any:
+    if isinstance(output, _Slot):
+        return slots[output.place]
+    return _mapped(lambda part: _filled(part, slots), output)
+
+
+def _mapped(function: Callable[[Any], Any], output: Any) -> Any:
+    """Apply a function to the parts of a structure, or return what has no parts."""
     if isinstance(output, list):
-        return [_filled(each, slot_of, slots) for each in output]
+        return [function(part) for part in output]
     if isinstance(output, tuple):
-        parts = [_filled(each, slot_of, slots) for each in output]
+        parts = [function(part) for part in output]
         return type(output)(*parts) if hasattr(output, "_fields") else tuple(parts)
     if isinstance(output, dict):
-        return {name: _filled(each, slot_of, slots) for name, each in output.items()}
+        return {name: function(part) for name, part in output.items()}
     return output
+
+
+def _slots_in(output: Any) -> set[int]:
+    if isinstance(output, _Slot):
+        return {output.place}
+    parts = (
+        output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else ()
+    )
+    return {place for part in parts for place in _slots_in(part)}
+
+
+def _assembler(output: Any) -> Callable[[list[Any]], Any]:
+    """Return a function that makes the outputs from the slots."""
+    if isinstance(output, tuple) and all(isinstance(each, _Slot) for each in output):
+        places = [each.place for each in output]
+        return lambda slots: tuple([slots[place] for place in places])
+    return lambda slots: _filled(output, slots)

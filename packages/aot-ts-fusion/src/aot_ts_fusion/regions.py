@@ -117,7 +117,10 @@ class _CallOut:
             return "region-without-result", "nothing reads what it computes"
         for node in (*part.inputs, *part.outputs):
             if not isinstance(_value(node), torch.Tensor):
-                return "region-of-numbers", f"{node.name} is no tensor, and a fusion takes and gives tensors only"
+                return (
+                    "region-of-numbers",
+                    f"{node.name} is no tensor, and a fusion takes and gives tensors only",
+                )
         if self._leads_back(part):
             return "region-in-a-cycle", "something must run after one of its nodes and before another"
         return None
@@ -150,7 +153,9 @@ class _CallOut:
                 self._unit(later)[0] for later in self._followers[node] if self._unit(later)[0] is not first
             )
         nodes = list(self._position)
-        ready = [place for node, place in self._position.items() if self._unit(node)[0] is node and not waits[node]]
+        ready = [
+            place for node, place in self._position.items() if self._unit(node)[0] is node and not waits[node]
+        ]
         while ready:
             unit = self._unit(nodes[heapq.heappop(ready)])
             yield unit
@@ -169,7 +174,9 @@ class _Part:
         inside = set(nodes)
         self.nodes = nodes
         self.inputs = list(
-            dict.fromkeys(operand for node in nodes for operand in node.all_input_nodes if operand not in inside)
+            dict.fromkeys(
+                operand for node in nodes for operand in node.all_input_nodes if operand not in inside
+            )
         )
         self.outputs = [node for node in nodes if any(user not in inside for user in node.users)]
 

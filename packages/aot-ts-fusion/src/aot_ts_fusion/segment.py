@@ -112,8 +112,11 @@ class Segment:
         elif target in NUMBER_OPS:
             value = self._number(node)
         else:
-            name = getattr(target, "__name__", str(target))
-            raise Obstacle("not-an-operator", f"TorchScript does not know the function {name}")
+            if _compat.is_higher_order(target):
+                raise Obstacle(
+                    "higher-order", "TorchScript has no operators that call graphs, or order effects"
+                )
+            raise Obstacle("not-an-operator", "it is a Python function, not an operator")
         self._values[node] = value
         self.nodes[node] = None
         if not isinstance(value, tuple):
@@ -349,7 +352,9 @@ def _takes_numbers(found: str, traced: str, numbers: Sequence[str]) -> bool:
 
 
 def _arguments(schema: str) -> list[str]:
-    return [each for each in schema[schema.index("(") + 1 : schema.rindex(" -> ") - 1].split(", ") if each != "*"]
+    return [
+        each for each in schema[schema.index("(") + 1 : schema.rindex(" -> ") - 1].split(", ") if each != "*"
+    ]
 
 
 def _name(argument: str) -> str:

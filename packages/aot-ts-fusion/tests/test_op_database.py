@@ -1,0 +1,80 @@
+"""A sample of torch's op database, compiled and compared with eager. All of it: ``benchmarks/torchscript_opdb.py``."""
+
+from __future__ import annotations
+
+import collections
+import random
+
+import pytest
+
+from aot_ts_fusion import op_database, ts_compile
+
+SEED = 11
+
+
+def sample(gradient, count):
+    found = op_database.entries(gradient=gradient)
+    return random.Random(SEED).sample(found, count)
+
+
+def check(entries, dynamic, samples=None):
+    print(f"sample of seed {SEED}")
+    wrong = {}
+    native = operations = 0
+    for entry in entries:
+        for each in op_database.first_samples(entry, samples):
+            traced = op_database.trace_sample(entry, each, dynamic=dynamic)
+            if traced is None:
+                continue
+            outcome = op_database.run_sample(ts_compile, traced)
+            native += outcome.native
+            operations += outcome.operations
+            if outcome.status not in ("exact", "close"):
+                wrong[entry.name] = outcome
+    assert wrong == {}
+    assert operations > 0
+    return native / operations
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+def test_static_shapes(gradient):
+    assert check(sample(gradient, 40), dynamic=False, samples=2) > 0.95
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+def test_dynamic_shapes(gradient):
+    assert check(sample(gradient, 15), dynamic=True, samples=1) > 0.95
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+def test_all(gradient, dynamic):
+    assert check(op_database.entries(gradient=gradient), dynamic) > 0.99
+
+
+def test_inputs_that_must_raise():
+    found = collections.Counter()
+    for name, call in op_database.error_entries():
+        outcome = op_database.run_error(ts_compile, name, call)
+        if isinstance(outcome, str):
+            found[outcome] += 1
+            continue
+        assert outcome.same, outcome
+        found["same"] += 1
+    assert found["same"] > 250, found
+
+
+def test_the_comparison_finds_what_is_wrong():
+    (entry,) = [each for each in op_database.entries(gradient=False) if each.name == "mul float32 forward"]
+    each = next(entry.samples())
+    traced = op_database.trace_sample(entry, each, dynamic=False)
+
+    def off_by_one(gm, inputs):
+        return lambda args: [output + 1 for output in gm(*args)]
+
+    def aliased(gm, inputs):
+        return lambda args: [args[0].copy_(output) for output in gm(*args)]
+
+    assert op_database.run_sample(off_by_one, traced).status == "wrong"
+    assert op_database.run_sample(aliased, traced).detail == "other memory is shared"
