@@ -163,7 +163,7 @@ def errors(options: argparse.Namespace) -> bool:
         "ours": collections.Counter(),
         "torch": collections.Counter(),
     }
-    recorded = list(op_database.error_entries())
+    recorded = [*op_database.error_entries(), *op_database.unfactorable().items()]
     part, parts = map(int, options.part.split("/"))
     for name, call in recorded[part::parts]:
         for who, compiler in (("ours", ts_compile), ("torch", torch_ts_compile)):

@@ -58,7 +58,7 @@ def test_a_step_is_eagers(backend):
 
 
 def test_whole_graphs_run_in_torchscript():
-    splits = [each for each in decisions_of("aot_ts_fusion") if each.action == "split"]
+    splits = [each for each in decisions_of(aot_ts_fusion.aot_ts_fusion) if each.action == "split"]
     assert splits == []
 
 

@@ -259,10 +259,16 @@ def ambient_fuser() -> str | None:
 
     A torch without nvFuser can't tell ``"fuser2"`` from no fuser at all, which is what it is.
     """
-    found = _read_switches()
-    if found == _INITIAL_SWITCHES:
+    found = _recognizable(_read_switches())
+    if found == _recognizable(_INITIAL_SWITCHES):
         return None
-    return next((name for name, values in _SWITCHES.items() if values == found), None)
+    return next((name for name, values in _SWITCHES.items() if _recognizable(values) == found), None)
+
+
+def _recognizable(switches: tuple[bool, bool, bool, bool]) -> tuple[bool, bool, bool]:
+    """Leave out the switch for GPUs: it is off on a torch without CUDA, whatever was asked for."""
+    cpu, _, expressions, onednn = switches
+    return cpu, expressions, onednn
 
 
 @contextlib.contextmanager
