@@ -22,7 +22,7 @@ def test_version_is_the_distributions():
 
 
 def test_requires_the_family():
-    family = {"aot-core", "aot-cudagraphs", "aot-partition", "aot-registry", "aot-xla"}
+    family = {"aot-core", "aot-cudagraphs", "aot-partition", "aot-registry", "aot-ts-fusion", "aot-xla"}
     assert family <= {requirement.name for requirement in REQUIRED}
 
 
@@ -38,7 +38,7 @@ def test_backends_of_requirements_are_declared():
     for requirement in REQUIRED:
         declared = importlib.metadata.distribution(requirement.name).entry_points
         assert {entry.name for entry in declared if entry.group == "aot_backends"} <= visible
-    assert {"aot_core_eager", "aot_inductor_debug", "aot_mem_efficient"} <= visible
+    assert {"aot_core_eager", "aot_inductor_debug", "aot_mem_efficient", "aot_ts_fusion"} <= visible
 
 
 def test_only_the_extra_holds_torch_to_the_line_of_torch_xla():
