@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 
 import pytest
@@ -105,6 +106,49 @@ def test_a_fuser_leaves_the_process_as_it_was(ambient):
 def test_options_are_checked(options):
     with pytest.raises(Exception, match=r"InvalidOptionValueError|UnknownOptionError"):
         decisions_of(aot_ts_fusion.aot_ts_fusion, **options)
+
+
+class Halves:
+    """Stands for an executor: takes the pointwise operators of ATen, and runs them as they are."""
+
+    obstacle = None
+    compiled = 0
+
+    def __init__(self, name):
+        assert name == "nvfuser"
+
+    def find_regions(self, gm):
+        pointwise = (torch.ops.aten.gelu.default, torch.ops.aten.mul.Tensor, torch.ops.aten.add.Tensor)
+        return [[node] for node in gm.graph.nodes if node.target in pointwise]
+
+    @staticmethod
+    def compile_region(gm, example_inputs):
+        Halves.compiled += 1
+        return lambda inputs: list(gm(*inputs))
+
+
+def test_regions_are_called_and_freed(monkeypatch):
+    monkeypatch.setattr(executors, "RegionExecutor", Halves)
+    before = aot_ts_fusion.num_fusions()
+    ours, eagers = make_model(), make_model()
+    x = torch.randn(3, 1, 6, 6)
+    with aot_core.record_reports() as reports:
+        function = torch.compile(ours, backend=aot_ts_fusion.aot_ts_nvfuser_nodecomps)
+        torch.testing.assert_close(step(ours, function, x), step(eagers, eagers, x))
+    found = [each for each in reports[0].decisions if each.code == "executor"]
+    assert [each.stage for each in found] == ["forward", "backward"]
+    assert found[0].detail.startswith("nvfuser compiled ")
+    assert aot_ts_fusion.num_fusions() - before == Halves.compiled > 0
+    del function
+    torch.compiler.reset()
+    gc.collect()
+    assert aot_ts_fusion.num_fusions() == before
+
+
+def test_regions_of_aot_partition_by_eager_kernels():
+    pytest.importorskip("aot_partition.nvprims", reason="waits for aot-partition to find regions")
+    found = decisions_of(aot_ts_fusion.aot_ts_nvfuser, executor="aten")
+    assert {each.code for each in found} >= {"region", "executor"}
 
 
 @pytest.fixture

@@ -60,6 +60,10 @@ def compile_fused(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     )
     for decision in decisions:
         compilation.decide(decision)
+    fused = sum(decision.action == "fuse" for decision in decisions)
+    aot_core.record_decision(
+        "graph", "fuse", "executor", f"{settings.executor} compiled {fused} of {len(decisions)} regions"
+    )
     program = ts_compile(called, example_inputs)
     # From here on the program keeps them. A graph module is in a cycle, and waits for the garbage collector.
     del called.meta[FUSIONS_KEY]

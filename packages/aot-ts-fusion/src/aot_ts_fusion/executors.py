@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import fx
 
+from aot_core.errors import AotError
 from aot_core.protocol import Decision
 from aot_ts_fusion.errors import UnusableFuserError
 from aot_ts_fusion.regions import CompileRegion
@@ -32,8 +33,8 @@ class RegionExecutor:
             self._nvprims = importlib.import_module("aot_partition.nvprims")
             self._regions = importlib.import_module("aot_partition.regions")
             self._executor = importlib.import_module("aot_partition.executors").find_executor(name)
-        except ImportError as error:
-            self.obstacle = f"this version of aot-partition finds no regions ({error})"
+        except (ImportError, AotError) as error:
+            self.obstacle = f"this version of aot-partition has no executor {name!r} ({error})."
             return
         availability = self._executor.availability()
         if not availability.usable:
@@ -73,4 +74,4 @@ def warn_once(decision: Decision) -> None:
     """Log that there is no fusion as a warning, the first time that its cause is met in this process."""
     if decision.detail not in _warned:
         _warned.add(decision.detail)
-        log.warning("%s. The graph runs in plain TorchScript.", decision)
+        log.warning("%s The graph runs in plain TorchScript.", decision)
