@@ -1,0 +1,107 @@
+"""What is taken: whether a call of an operator can be said to nvFuser, and if not, why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from aot_partition import _compat
+from aot_partition.nvfuser.definition import DATA_TYPES
+from aot_partition.nvfuser.emitter import meta
+from aot_partition.nvfuser.rules import rules
+from aot_partition.nvfuser.sizes import unsupported_size
+
+__all__ = ["MAX_RANK", "ClaimRules", "refusal"]
+
+MAX_RANK = 8
+"""How many dimensions a tensor of a kernel of nvFuser may have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimRules:
+    """Where nvFuser may be used.
+
+    Args:
+        devices: Types of the devices whose tensors are taken. A CPU tensor without dimensions is always.
+        matmul: Take products of matrices, too.
+        skip: Operators that are left to ATen, as ``"aten.gelu"`` or ``"aten.add.Tensor"``.
+    """
+
+    devices: tuple[str, ...] = ("cuda",)
+    matmul: bool = False
+    skip: frozenset[str] = frozenset()
+
+
+def refusal(node: fx.Node, claims: ClaimRules | None = None) -> str | None:
+    """Return why a node is left to ATen, or None if nvFuser takes it.
+
+    Args:
+        node: A node whose ``meta["val"]`` and those of its arguments are fake tensors or symbolic numbers.
+        claims: What is allowed; by default all but products of matrices, on CUDA.
+    """
+    claims = claims or ClaimRules()
+    if node.op != "call_function":
+        return f"is a {node.op}"
+    known = rules().get(node.target)
+    if known is None:
+        return "has no rule"
+    if node.target is operator.getitem:
+        made = node.args[0]
+        return refusal(made, claims) if isinstance(made, fx.Node) else "takes one of no results"
+    name = str(node.target)
+    if name in claims.skip or name.rpartition(".")[0] in claims.skip:
+        return "is to be skipped"
+    if known.kind == "matrix" and not claims.matmul:
+        return "is a product of matrices, which no option asked for"
+    for tensor in (values := list(_tensors(node))):
+        if reason := _refused_tensor(tensor, claims.devices):
+            return reason
+    if len({tensor.device for tensor in values if tensor.device.type != "cpu" or tensor.dim()}) > 1:
+        return "has tensors on several devices"
+    for number in _numbers(node):
+        if reason := unsupported_size(number) if isinstance(number, torch.SymInt) else _refused_number(number):
+            return reason
+    return None if known.claim is None else known.claim(node, *node.args, **node.kwargs)
+
+
+def _refused_tensor(tensor: torch.Tensor, devices: Iterable[str]) -> str | None:
+    if tensor.layout is not torch.strided:
+        return f"has a tensor with layout {tensor.layout}"
+    if tensor.dtype not in DATA_TYPES:
+        return f"has a tensor of {tensor.dtype}"
+    if tensor.dim() > MAX_RANK:
+        return f"has a tensor of {tensor.dim()} dimensions, more than {MAX_RANK}"
+    if tensor.device.type not in devices and (tensor.device.type != "cpu" or tensor.dim()):
+        return f"has a tensor on {tensor.device.type}"
+    if _compat.is_lazily_negated(tensor):
+        return "has a tensor that is negated lazily"
+    for size in tensor.shape:
+        if type(size) is int and size == 0:
+            return "has a tensor without elements"
+        if reason := unsupported_size(size):
+            return reason
+    return None
+
+
+def _refused_number(number: Any) -> str | None:
+    if isinstance(number, complex):
+        return "has a complex number"
+    return f"has a {type(number).__name__}" if isinstance(number, (torch.SymFloat, torch.SymBool)) else None
+
+
+def _tensors(node: fx.Node) -> Iterator[torch.Tensor]:
+    for value in _compat.pytree.tree_leaves([meta(node), *map(meta, node.all_input_nodes)]):
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def _numbers(node: fx.Node) -> Iterator[Any]:
+    for leaf in _compat.pytree.tree_leaves((node.args, node.kwargs)):
+        value = meta(leaf)
+        if isinstance(value, (complex, torch.SymInt, torch.SymFloat, torch.SymBool)):
+            yield value
