@@ -325,19 +325,6 @@ def knapsack(graph: fx.Graph, nodes: Sequence[fx.Node], sizes: Sequence[float], 
     return list(recomputed)
 
 
-# --- the backend -------------------------------------------------------------------------------------------
-
-
-def decompositions(name: str) -> dict[Any, Callable[..., Any]]:
-    """Return a table of decompositions: ``"none"``, ``"core"`` or ``"inductor"``."""
-    if name == "none":
-        return {}
-    if name == "core":
-        table: dict[Any, Callable[..., Any]] = dict(_private("torch._decomp", "core_aten_decompositions")())
-        return table
-    return dict(_private("torch._inductor.decomposition", "select_decomp_table")())
-
-
 # --- fusions -----------------------------------------------------------------------------------------------
 
 
@@ -366,3 +353,43 @@ def promoted(*values: Any, to: str) -> torch.dtype:
 def is_lazily_negated(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor's elements are the negatives of what its memory holds."""
     return tensor.is_neg() or tensor.is_conj()
+
+
+# --- the backend -------------------------------------------------------------------------------------------
+
+
+def decompositions(name: str) -> dict[Any, Callable[..., Any]]:
+    """Return a table of decompositions: ``"none"``, ``"core"`` or ``"inductor"``."""
+    if name == "none":
+        return {}
+    if name == "core":
+        table: dict[Any, Callable[..., Any]] = dict(_private("torch._decomp", "core_aten_decompositions")())
+        return table
+    return dict(_private("torch._inductor.decomposition", "select_decomp_table")())
+
+
+# --- claims ------------------------------------------------------------------------------------------------
+
+SYMBOLIC_NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def bound_arguments(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of a call of an operator by the names of its schema, defaults filled in."""
+    found: dict[str, Any] = {}
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if place < len(node.args):
+            found[argument.name] = node.args[place]
+        else:
+            found[argument.name] = node.kwargs.get(argument.name, argument.default_value)
+    return found
+
+
+def find_operator(name: str) -> Any:
+    """Return the operator that a text names, ``"aten.add"`` or ``"aten.add.Tensor"``, or None."""
+    found: Any = torch.ops
+    for part in name.removeprefix("torch.ops.").split("."):
+        try:
+            found = getattr(found, part)
+        except (AttributeError, RuntimeError):
+            return None
+    return found

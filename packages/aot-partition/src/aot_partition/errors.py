@@ -14,6 +14,7 @@ __all__ = [
     "RanksDisagreeError",
     "TangentOutputError",
     "UnboundedCutError",
+    "UnknownExecutorError",
     "UnknownOperatorError",
 ]
 
@@ -62,3 +63,10 @@ class MissingExtraError(AotError, ImportError):
 
 class RanksDisagreeError(AotError, RuntimeError):
     """The ranks of a distributed step plan different graphs."""
+
+
+# --- executors ---------------------------------------------------------------------------------------------
+
+
+class UnknownExecutorError(AotError, ValueError):
+    """``executor=`` names nothing, or something that is no executor."""

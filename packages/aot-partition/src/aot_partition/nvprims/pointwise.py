@@ -1,0 +1,112 @@
+"""Entries that compute each element from the elements at its place."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from aot_partition.nvprims.common_rules import all_of, dense_result, floating, no_integers
+from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads, value_of
+
+__all__ = ["ENTRIES"]
+
+_BINARY = ("Tensor", "Scalar")
+
+_UNARY = (
+    "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf erfc erfinv exp exp2 expm1 floor frac isfinite "
+    "isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not neg reciprocal relu rsqrt sigmoid sign "
+    "signbit silu sin sinh sqrt tan tanh trunc"
+)
+
+_COMPARISONS = "eq ge gt le lt ne"
+
+
+def _rounds_to_units(node: fx.Node) -> str | None:
+    return None if not call_arguments(node).get("decimals") else "rounds to decimals"
+
+
+def _rounding(node: fx.Node) -> str | None:
+    """Take true division, and integers rounded towards zero: all that nvFuser divides as ATen does."""
+    mode = call_arguments(node)["rounding_mode"]
+    if mode is None:
+        return None
+    integers = no_integers(node) is not None
+    if mode == "trunc" and integers:
+        return None
+    return f"rounding_mode={mode!r} of {'integers' if integers else 'floating-point numbers'}"
+
+
+def _weighs_by_result(node: fx.Node) -> str | None:
+    """Refuse an alpha that is a symbolic number: scalars of a fusion are constants."""
+    alpha = call_arguments(node).get("alpha", 1)
+    return None if isinstance(alpha, (int, float)) else "a symbolic alpha"
+
+
+def _alike(node: fx.Node) -> str | None:
+    """Refuse two branches of which one would be converted: ATen promotes them, and tells nobody how."""
+    condition = value_of(node.args[0])
+    return None if condition.dtype is torch.bool else f"a condition of dtype {condition.dtype}"
+
+
+def _in_place_of(node: fx.Node) -> str | None:
+    return "a device or a layout is changed" if _moves(node) else dense_result(node)
+
+
+def _moves(node: fx.Node) -> bool:
+    device = call_arguments(node).get("device")
+    source = value_of(node.args[0])
+    return device is not None and torch.device(device).type != source.device.type
+
+
+ENTRIES = (
+    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in _UNARY.split()),
+    Nvprim("round", overloads("round", "default", "decimals"), Kind.POINTWISE, rule=_rounds_to_units),
+    # Two operands.
+    *(
+        Nvprim(name, overloads(name, *_BINARY), Kind.POINTWISE, rule=_weighs_by_result)
+        for name in ("add", "sub")
+    ),
+    Nvprim("rsub", overloads("rsub", *_BINARY), Kind.POINTWISE, rule=_weighs_by_result),
+    Nvprim("mul", overloads("mul", *_BINARY), Kind.POINTWISE),
+    Nvprim("div", overloads("div", *_BINARY), Kind.POINTWISE),
+    Nvprim("div_rounded", overloads("div", "Tensor_mode", "Scalar_mode"), Kind.POINTWISE, rule=_rounding),
+    Nvprim(
+        "pow",
+        overloads("pow", "Tensor_Tensor", "Tensor_Scalar", "Scalar"),
+        Kind.POINTWISE,
+        rule=no_integers,
+    ),
+    Nvprim("remainder", overloads("remainder", *_BINARY), Kind.POINTWISE),
+    Nvprim("fmod", overloads("fmod", *_BINARY), Kind.POINTWISE),
+    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("atan2", "maximum", "minimum", "gcd")),
+    Nvprim("nextafter", overloads("nextafter"), Kind.POINTWISE, rule=floating),
+    *(Nvprim(name, overloads(name, *_BINARY), Kind.POINTWISE) for name in _COMPARISONS.split()),
+    *(
+        Nvprim(f"bitwise_{name}", overloads(f"bitwise_{name}", *_BINARY), Kind.POINTWISE)
+        for name in ("and", "or", "xor")
+    ),
+    *(
+        Nvprim(
+            f"bitwise_{name}_shift",
+            overloads(f"bitwise_{name}_shift", "Tensor", "Tensor_Scalar"),
+            Kind.POINTWISE,
+        )
+        for name in ("left", "right")
+    ),
+    *(
+        Nvprim(f"logical_{name}", overloads(f"logical_{name}"), Kind.POINTWISE)
+        for name in ("and", "or", "xor")
+    ),
+    # Three operands.
+    Nvprim("where", overloads("where", "self"), Kind.POINTWISE, rule=_alike),
+    Nvprim("clamp", overloads("clamp", "default", "Tensor"), Kind.POINTWISE),
+    # Copies and casts.
+    Nvprim(
+        "convert_element_type",
+        (*overloads("_to_copy"), torch.ops.prims.convert_element_type.default),
+        Kind.POINTWISE,
+        rule=all_of(_in_place_of),
+    ),
+    Nvprim("clone", overloads("clone"), Kind.POINTWISE),
+)
+"""Functions of one, two and three operands, copies and casts."""
