@@ -25,7 +25,6 @@ FAMILIES = (
     "reduction",
     "scan",
     "sorting",
-    # "random",
     "matrix",
 )
 

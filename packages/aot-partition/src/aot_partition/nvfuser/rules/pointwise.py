@@ -93,7 +93,7 @@ def binary_dtype(e: Emitter, a: Any, b: Any) -> torch.dtype:
     return compute_dtype(_compat.promoted(meta(a), meta(b), to="common"))
 
 
-def _not_bool_pair(node: fx.Node, *_: Any) -> str | None:
+def _not_bool_pair(node: fx.Node, *_: Any, **__: Any) -> str | None:
     return "of booleans" if node.meta["val"].dtype is torch.bool else None
 
 
