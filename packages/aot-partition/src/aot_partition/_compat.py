@@ -359,9 +359,11 @@ def is_lazily_negated(tensor: torch.Tensor) -> bool:
 
 
 def decompositions(name: str) -> dict[Any, Callable[..., Any]]:
-    """Return a table of decompositions: ``"none"``, ``"core"`` or ``"inductor"``."""
+    """Return a table of decompositions: ``"none"``, ``"core"``, ``"inductor"``, or ``"all"`` that torch has."""
     if name == "none":
         return {}
+    if name == "all":
+        return dict(_private("torch._decomp", "decomposition_table"))
     if name == "core":
         table: dict[Any, Callable[..., Any]] = dict(_private("torch._decomp", "core_aten_decompositions")())
         return table
@@ -370,7 +372,7 @@ def decompositions(name: str) -> dict[Any, Callable[..., Any]]:
 
 # --- claims ------------------------------------------------------------------------------------------------
 
-SYMBOLIC_NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def bound_arguments(node: fx.Node) -> dict[str, Any]:
@@ -393,3 +395,8 @@ def find_operator(name: str) -> Any:
         except (AttributeError, RuntimeError):
             return None
     return found
+
+
+def copy_attribute(source: torch.nn.Module, target: torch.nn.Module, path: str) -> None:
+    """Give a module what another has under a dotted path."""
+    importlib.import_module("torch.fx.graph_module")._copy_attr(source, target, path)

@@ -12,10 +12,12 @@ __all__ = [
     "MissingMetadataError",
     "NotDifferentiableError",
     "RanksDisagreeError",
+    "RegionFailedError",
     "TangentOutputError",
     "UnboundedCutError",
     "UnknownExecutorError",
     "UnknownOperatorError",
+    "UnusableExecutorError",
 ]
 
 
@@ -70,3 +72,11 @@ class RanksDisagreeError(AotError, RuntimeError):
 
 class UnknownExecutorError(AotError, ValueError):
     """``executor=`` names nothing, or something that is no executor."""
+
+
+class UnusableExecutorError(AotError, RuntimeError):
+    """An executor can't run on this machine, and strictness was asked for."""
+
+
+class RegionFailedError(AotError, RuntimeError):
+    """An executor failed to compile or to run a region, and strictness was asked for."""

@@ -23,6 +23,7 @@ class AtenExecutor:
     """Runs regions with eager kernels."""
 
     name = "aten"
+    device_types = None
 
     def availability(self) -> Availability:
         """Tell that it can: wherever torch runs, it does."""

@@ -50,7 +50,7 @@ def find_executor(executor: str | Executor) -> Executor:
 def _checked(found: object, what: str) -> Executor:
     if not isinstance(found, Executor):
         raise UnknownExecutorError(
-            f"{what} is no executor: expected an object with a name and the methods availability, refuse and "
+            f"{what} is no executor: expected an object with name, device_types, availability, refuse and "
             f"compile_region, got {type(found).__name__}."
         )
     return found

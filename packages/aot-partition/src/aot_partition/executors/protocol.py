@@ -18,12 +18,18 @@ them early, and returns the region's outputs in order."""
 
 @runtime_checkable
 class Executor(Protocol):
-    """Compiles regions. Anything with these three methods and a name can be given to `create_nvprims_backend`.
+    """Compiles regions. Anything with these methods and attributes can be given to `create_nvprims_backend`.
 
     An executor is shared by all backends and threads of a process.
+
+    Attributes:
+        name: What it is called in options and reports.
+        device_types: Types of the devices whose tensors it takes, ``("cuda",)``; None for all. Operators on other
+            devices are not taken apart for it.
     """
 
     name: str
+    device_types: tuple[str, ...] | None
 
     def availability(self) -> Availability:
         """Tell whether it can compile and run here; if not, why, and what to do about it."""

@@ -141,7 +141,7 @@ def _judge(
 
 
 def _is_number(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), _compat.SYMBOLIC_NUMBERS)
+    return isinstance(node.meta.get("val"), _compat.NUMBERS)
 
 
 def name_of(target: Any) -> str:

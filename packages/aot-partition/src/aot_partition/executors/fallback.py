@@ -1,0 +1,97 @@
+"""A region that its executor can't compile or run is run by ATen, and that is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from aot_core.compilation import Compilation
+from aot_core.protocol import Decision
+from aot_partition.errors import RegionFailedError
+from aot_partition.executors.aten import EXECUTOR as ATEN
+from aot_partition.executors.protocol import CompiledRegion, Executor
+from aot_partition.executors.repro import write_repro
+from aot_partition.executors.settings import NvprimsSettings
+
+__all__ = ["RegionCompiler"]
+
+
+class RegionCompiler:
+    """Compiles the regions of one graph with one executor.
+
+    Args:
+        executor: What compiles.
+        settings: The options in force.
+        compilation: Whose report gets the failures; None where no backend of this family is compiling.
+    """
+
+    def __init__(
+        self, executor: Executor, settings: NvprimsSettings, compilation: Compilation | None
+    ) -> None:
+        self._executor = executor
+        self._settings = settings
+        self._compilation = compilation
+        self._stage = "forward" if compilation is None else compilation.stage
+
+    def compile(self, name: str, subgraph: fx.GraphModule, inputs: Sequence[Any]) -> CompiledRegion:
+        """Compile a region; on failure, now or when it is run, compile it with ATen.
+
+        Args:
+            name: Name of the region.
+            subgraph: The region as a graph of its own.
+            inputs: What its inputs were traced as.
+
+        Raises:
+            RegionFailedError: the executor failed, and ``strict`` is set.
+        """
+        if self._executor is ATEN:
+            return ATEN.compile_region(subgraph, inputs)
+        try:
+            run = self._executor.compile_region(subgraph, inputs)
+        except Exception as error:
+            return self._fall_back(name, subgraph, error, "compile")
+        return self._guarded(name, subgraph, run)
+
+    def _guarded(self, name: str, subgraph: fx.GraphModule, run: CompiledRegion) -> CompiledRegion:
+        running = run
+
+        def guarded(inputs: list[Any]) -> Sequence[Any]:
+            nonlocal running
+            # A fused kernel reads its inputs until its end: holding them as long costs no memory.
+            held = list(inputs)
+            try:
+                return running(inputs)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                if running is not run:
+                    raise
+                running = self._fall_back(name, subgraph, error, "run")
+                return running(held)
+
+        return guarded
+
+    def _fall_back(
+        self, name: str, subgraph: fx.GraphModule, error: Exception, doing: str
+    ) -> CompiledRegion:
+        operators = sorted({str(node.target) for node in subgraph.graph.nodes if node.op == "call_function"})
+        detail = (
+            f"executor {self._executor.name!r} can't {doing} it: {type(error).__name__}: {error}; it has "
+            f"{len(operators)} operators: {', '.join(operators)}"
+        )
+        if self._settings.repro is not None:
+            path = write_repro(subgraph, name, executor=self._executor.name, folder=self._settings.repro)
+            detail += f"; {path} reproduces it"
+        if self._settings.strict:
+            raise RegionFailedError(
+                f"Region {name!r} failed: {detail}. Without strict it would be run by ATen. Leave one of these "
+                "operators out with skip_ops."
+            ) from error
+        if self._compilation is not None:
+            self._compilation.decide(
+                Decision(self._stage, name, "fallback", f"region-failed-to-{doing}", detail)
+            )
+        return ATEN.compile_region(subgraph, [])

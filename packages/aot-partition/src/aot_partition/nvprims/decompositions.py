@@ -1,0 +1,117 @@
+"""Which operators AOTAutograd takes apart while it traces, so that claimed ones are left.
+
+This is where a step becomes nvprims: the one trace that is made anyway comes out in core ATen operators and the
+pieces of norms, softmaxes and activations. No graph is traced a second time, so descriptions of outputs, tags and
+source lines are those of the model. ::
+
+    softmax(x)                 before
+    amax, sub, exp, sum, div   after: each claimed
+
+An operator is taken apart by claim: not if the op set has it as it is, not if its pieces could not be claimed for
+their dtype or layout, and not if they would be more for ATen than the one kernel was.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+
+from aot_partition import _compat
+from aot_partition.nvprims.claims import skipped_overloads
+from aot_partition.nvprims.common_rules import DTYPES
+from aot_partition.nvprims.own_decompositions import OWN
+from aot_partition.nvprims.table import nvprim_of
+
+__all__ = ["nvprims_decompositions"]
+
+Decomposition = Callable[..., Any]
+
+CHOSEN = (
+    "_batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional _log_softmax "
+    "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _softmax "
+    "batch_norm_backward elu float_power fmax fmin gelu hardtanh hypot leaky_relu linalg_vector_norm logaddexp "
+    "native_batch_norm native_group_norm native_layer_norm repeat"
+)
+"""Core ATen operators that are taken apart nevertheless: each into operators of the op set."""
+
+KEPT = (
+    "_reshape_alias _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate "
+    "affine_grid_generator cdist celu_ channel_shuffle col2im diag diag_embed diagonal_backward diagonal_copy dist "
+    "embedding_dense_backward eye grid_sampler_2d_backward "
+    "im2col index_add index_copy index_fill linspace logspace masked_scatter max_pool2d_with_indices_backward "
+    "max_unpool2d max_unpool3d nan_to_num_ nuclear_norm pixel_shuffle_ randint reflection_pad1d reflection_pad1d_backward "
+    "reflection_pad2d reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward renorm replication_pad1d "
+    "replication_pad2d replication_pad3d resize resize_as roll scatter_reduce sgn "
+    "split_with_sizes_copy take trace unfold_backward unfold_copy "
+    "upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d "
+    "upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d"
+)
+"""Operators that core ATen takes apart into indexing, which the op set has not: one kernel is better."""
+
+
+def nvprims_decompositions(
+    *, skip_ops: Collection[Any] = (), device_types: Collection[str] | None = None
+) -> dict[Any, Decomposition]:
+    """Return the decompositions with which AOTAutograd traces graphs of nvprims.
+
+    Args:
+        skip_ops: Operators that are left as the model calls them; see `aot_partition.nvprims.claim`.
+        device_types: Only calls on tensors of these are taken apart; None for all.
+
+    Returns:
+        Operator → function, which declines (``NotImplemented``) calls whose pieces could not be claimed.
+
+    Raises:
+        UnknownOperatorError: ``skip_ops`` names something that is no operator.
+    """
+    skipped = skipped_overloads(skip_ops)
+    devices = None if device_types is None else frozenset(device_types)
+    return {op: function for op, function in _table(devices).items() if op not in skipped}
+
+
+@functools.cache
+def _table(device_types: frozenset[str] | None) -> dict[Any, Decomposition]:
+    table = _compat.decompositions("core")
+    every = _compat.decompositions("all")
+    aten = torch.ops.aten
+    for overload in _overloads(aten, CHOSEN):
+        if overload in every:
+            table[overload] = every[overload]
+    for overload in _overloads(aten, KEPT):
+        table.pop(overload, None)
+    table.update(OWN)
+    return {
+        op: _where_claimable(function, device_types)
+        for op, function in table.items()
+        if nvprim_of(op) is None and torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
+    }
+
+
+def _overloads(namespace: Any, names: str) -> list[Any]:
+    found = []
+    for name in names.split():
+        packet = getattr(namespace, name, None)
+        if packet is not None:
+            found += [getattr(packet, overload) for overload in packet.overloads()]
+    return found
+
+
+def _where_claimable(function: Decomposition, device_types: frozenset[str] | None) -> Decomposition:
+    """Return a decomposition that leaves alone what couldn't be claimed afterwards."""
+
+    @functools.wraps(function)
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        for leaf in _compat.pytree.arg_tree_leaves(*args, **kwargs):
+            if isinstance(leaf, torch.Tensor) and not takes(leaf):
+                return NotImplemented
+        return function(*args, **kwargs)
+
+    def takes(tensor: torch.Tensor) -> bool:
+        if tensor.dtype not in DTYPES or tensor.layout is not torch.strided:
+            return False
+        return device_types is None or not tensor.dim() or tensor.device.type in device_types
+
+    return decompose

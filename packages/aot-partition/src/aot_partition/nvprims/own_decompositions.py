@@ -1,0 +1,64 @@
+"""Decompositions that torch has not, or has in pieces that nvFuser lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["OWN"]
+
+aten = torch.ops.aten
+
+
+def slice_backward(gradient: Tensor, sizes: list[Any], dim: int, start: Any, end: Any, step: Any) -> Any:
+    """Pad the gradient of a slice with zeros to the size of what was sliced."""
+    if step != 1:
+        return NotImplemented
+    dim = dim % len(sizes)
+    size = sizes[dim]
+    # Read off the gradient: an end far beyond the tensor, as the one that stands for "to the end", is common.
+    if not all(isinstance(number, int) for number in (start, size, gradient.shape[dim])):
+        return NotImplemented
+    first = min(max(start + size if start < 0 else start, 0), size)
+    return _pad(gradient, dim, first, size - first - gradient.shape[dim])
+
+
+def select_backward(gradient: Tensor, sizes: list[Any], dim: int, index: Any) -> Any:
+    """Pad the gradient of a selected slice with zeros to the size of what it was selected from."""
+    dim = dim % len(sizes)
+    size = sizes[dim]
+    if not (isinstance(index, int) and isinstance(size, int)):
+        return NotImplemented
+    index = index % size
+    return _pad(aten.unsqueeze.default(gradient, dim), dim, index, size - index - 1)
+
+
+def _pad(gradient: Tensor, dim: int, before: int, after: int) -> Tensor:
+    widths = [0, 0] * (gradient.dim() - dim - 1) + [before, after]
+    padded: Tensor = aten.constant_pad_nd.default(gradient, widths, 0)
+    return padded
+
+
+def index(values: Tensor, indices: list[Tensor | None]) -> Any:
+    """Select along one dimension, where all but one index is missing; negative positions count from the end."""
+    given = [(dim, positions) for dim, positions in enumerate(indices) if positions is not None]
+    if len(given) != 1:
+        return NotImplemented
+    dim, positions = given[0]
+    if positions.dtype not in (torch.int64, torch.int32) or positions.device != values.device:
+        return NotImplemented
+    size = values.shape[dim]
+    counted = torch.where(positions < 0, positions + size, positions)
+    flat = counted.reshape(-1)
+    selected = torch.index_select(values, dim, flat)
+    return selected.reshape(*values.shape[:dim], *positions.shape, *values.shape[dim + 1 :])
+
+
+OWN = {
+    aten.slice_backward.default: slice_backward,
+    aten.select_backward.default: select_backward,
+    aten.index.Tensor: index,
+}
+"""Operator → function. Each returns ``NotImplemented`` for a call that it leaves as it is."""
