@@ -350,6 +350,11 @@ def promoted(*values: Any, to: str) -> torch.dtype:
     return result
 
 
+def is_view_operator(target: Any) -> bool:
+    """Tell whether an operator returns its argument's memory under other sizes or strides."""
+    return isinstance(target, torch._ops.OpOverload) and bool(target.is_view)
+
+
 def is_lazily_negated(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor's elements are the negatives of what its memory holds."""
     return tensor.is_neg() or tensor.is_conj()

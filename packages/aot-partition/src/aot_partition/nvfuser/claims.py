@@ -28,13 +28,9 @@ class ClaimRules:
 
     Args:
         devices: Types of the devices whose tensors are taken. A CPU tensor without dimensions is always.
-        matmul: Take products of matrices, too.
-        skip: Operators that are left to ATen, as ``"aten.gelu"`` or ``"aten.add.Tensor"``.
     """
 
     devices: tuple[str, ...] = ("cuda",)
-    matmul: bool = False
-    skip: frozenset[str] = frozenset()
 
 
 def refusal(node: fx.Node, claims: ClaimRules | None = None) -> str | None:
@@ -42,7 +38,7 @@ def refusal(node: fx.Node, claims: ClaimRules | None = None) -> str | None:
 
     Args:
         node: A node whose ``meta["val"]`` and those of its arguments are fake tensors or symbolic numbers.
-        claims: What is allowed; by default all but products of matrices, on CUDA.
+        claims: What is allowed; by default CUDA.
     """
     claims = claims or ClaimRules()
     if node.op != "call_function":
@@ -53,11 +49,6 @@ def refusal(node: fx.Node, claims: ClaimRules | None = None) -> str | None:
     if node.target is operator.getitem:
         made = node.args[0]
         return refusal(made, claims) if isinstance(made, fx.Node) else "takes one of no results"
-    name = str(node.target)
-    if name in claims.skip or name.rpartition(".")[0] in claims.skip:
-        return "is to be skipped"
-    if known.kind == "matrix" and not claims.matmul:
-        return "is a product of matrices, which no option asked for"
     for tensor in (values := list(_tensors(node))):
         if reason := _refused_tensor(tensor, claims.devices):
             return reason

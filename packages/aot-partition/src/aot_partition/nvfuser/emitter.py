@@ -17,7 +17,7 @@ from torch import fx
 from aot_partition.nvfuser.definition import Recorder, Value
 from aot_partition.nvfuser.sizes import Sizes
 
-__all__ = ["Emitter", "compute_dtype", "meta"]
+__all__ = ["Drawings", "Emitter", "compute_dtype", "meta"]
 
 
 def meta(argument: Any) -> Any:
@@ -30,6 +30,34 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
+class Drawings:
+    """Where random numbers of a region come from: a seed and an offset, its last two inputs if it draws any.
+
+    Attributes:
+        count: How many nodes draw.
+    """
+
+    STRIDE = 4
+    """How far apart the offsets of two drawings are; a thread takes four numbers at a time."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._start: tuple[Value, Value] | None = None
+        self.count = 0
+
+    def next(self) -> tuple[Value, Value]:
+        """Return the seed and the offset of another drawing."""
+        if self._start is None:
+            self._start = (self._recorder.define_input(torch.int64), self._recorder.define_input(torch.int64))
+        seed, offset = self._start
+        if self.count:
+            offset = self._recorder.ops.add(
+                offset, self._recorder.constant(self.STRIDE * self.count, torch.int64)
+            )
+        self.count += 1
+        return seed, offset
+
+
 class Emitter:
     """Writes one node of a region into a definition.
 
@@ -37,16 +65,23 @@ class Emitter:
         node: The node.
         ops: nvFuser's operations.
         sizes: Turns symbolic sizes into scalars of the fusion.
+        drawing: Returns the seed and the offset of a drawing of random numbers.
     """
 
     def __init__(
-        self, node: fx.Node, recorder: Recorder, sizes: Sizes, values: Mapping[fx.Node, Any]
+        self,
+        node: fx.Node,
+        recorder: Recorder,
+        sizes: Sizes,
+        values: Mapping[fx.Node, Any],
+        drawings: Drawings,
     ) -> None:
         self.node = node
         self.ops = recorder.ops
         self.sizes = sizes
         self._recorder = recorder
         self._values = values
+        self.drawing = drawings.next
 
     @property
     def out(self) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from aot_partition.nvprims import creation, indexing, moves, pointwise, products, reductions
+from aot_partition.nvprims import creation, further, indexing, moves, pointwise, products, reductions
 from aot_partition.nvprims.entry import Nvprim
 
 __all__ = ["NVPRIMS", "nvprim_of", "recomputable_ops"]
@@ -15,7 +15,7 @@ __all__ = ["NVPRIMS", "nvprim_of", "recomputable_ops"]
 NVPRIMS: Mapping[str, Nvprim] = MappingProxyType(
     {
         entry.name: entry
-        for family in (pointwise, reductions, moves, creation, indexing, products)
+        for family in (pointwise, reductions, moves, creation, indexing, products, further)
         for entry in family.ENTRIES
     }
 )

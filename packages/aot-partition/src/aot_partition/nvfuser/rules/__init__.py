@@ -25,6 +25,7 @@ FAMILIES = (
     "reduction",
     "scan",
     "sorting",
+    "random",
     "matrix",
 )
 

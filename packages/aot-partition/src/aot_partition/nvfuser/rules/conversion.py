@@ -57,9 +57,12 @@ def _onto_its_like(node: fx.Node, self: fx.Node, src: fx.Node, non_blocking: boo
     return None
 
 
-@rule(aten.copy.default, claim=_onto_its_like)
+@rule(aten.copy.default, aten.copy_.default, claim=_onto_its_like)
 def overwritten(e: Emitter, self: fx.Node, src: fx.Node, non_blocking: bool = False) -> Value:
-    """What a tensor holds after another was copied onto it: the other, in its dtype and shape."""
+    """What a tensor holds after another was copied onto it: the other, in its dtype and shape.
+
+    The translation lays the result of ``copy_`` over its input.
+    """
     value = e.operand(src, e.out.dtype)
     made = e.expanded(value, meta(src).shape, e.out.shape)
     return made

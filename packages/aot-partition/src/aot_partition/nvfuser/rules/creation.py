@@ -20,7 +20,12 @@ def _number(node: fx.Node, first: Any, fill_value: Any, *_: Any, **__: Any) -> s
     return None if isinstance(fill_value, (bool, int, float)) else f"filled with {fill_value!r}"
 
 
-@rule(aten.full.default, aten.full_like.default, aten.new_full.default, kind="create", claim=_number)
+def _last_number(node: fx.Node, self: Any, size: Any, fill_value: Any, **__: Any) -> str | None:
+    return _number(node, self, fill_value)
+
+
+@rule(aten.new_full.default, kind="create", claim=_last_number)
+@rule(aten.full.default, aten.full_like.default, kind="create", claim=_number)
 def full(e: Emitter, first: Any, *rest: Any, fill_value: Any = None, **__: Any) -> Value:
     """One number everywhere."""
     number = rest[-1] if rest else fill_value

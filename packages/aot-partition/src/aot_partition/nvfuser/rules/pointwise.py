@@ -14,7 +14,7 @@ from aot_partition.nvfuser.definition import Value
 from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
 from aot_partition.nvfuser.rules import rule
 
-aten = torch.ops.aten
+aten, prims = torch.ops.aten, torch.ops.prims
 
 FLOAT_FUNCTIONS = (
     "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2 reciprocal "
@@ -37,6 +37,7 @@ def _float_function(name: str) -> Callable[[Emitter, fx.Node], Value]:
 for _name in FLOAT_FUNCTIONS:
     rule(getattr(aten, _name).default)(_float_function(_name))
 rule(aten.silu.default)(_float_function("silu"))
+rule(prims.sqrt.default)(_float_function("sqrt"))
 
 
 def _rounding(name: str) -> Callable[[Emitter, fx.Node], Value]:
@@ -50,7 +51,7 @@ def _rounding(name: str) -> Callable[[Emitter, fx.Node], Value]:
 
 
 for _name in INTEGER_PRESERVING:
-    rule(getattr(aten, _name).default)(_rounding(_name))
+    rule(getattr(aten, _name).default, getattr(prims, _name).default)(_rounding(_name))
 
 
 def _same_dtype(name: str) -> Callable[[Emitter, fx.Node], Value]:
@@ -97,7 +98,7 @@ def _not_bool_pair(node: fx.Node, *_: Any, **__: Any) -> str | None:
     return "of booleans" if node.meta["val"].dtype is torch.bool else None
 
 
-@rule(aten.add.Tensor, aten.add.Scalar)
+@rule(aten.add.Tensor, aten.add.Scalar, prims.add.default)
 def add(e: Emitter, self: Any, other: Any, alpha: float = 1) -> Value:
     """``self + alpha * other``; of booleans, whether one of them is true."""
     dtype = binary_dtype(e, self, other)
@@ -107,7 +108,7 @@ def add(e: Emitter, self: Any, other: Any, alpha: float = 1) -> Value:
     return e.result(e.ops.add(a, _scaled(e, b, alpha, dtype)), dtype)
 
 
-@rule(aten.sub.Tensor, aten.sub.Scalar)
+@rule(aten.sub.Tensor, aten.sub.Scalar, prims.sub.default)
 def subtract(e: Emitter, self: Any, other: Any, alpha: float = 1) -> Value:
     """``self - alpha * other``."""
     dtype = binary_dtype(e, self, other)
@@ -127,7 +128,7 @@ def _scaled(e: Emitter, value: Value, alpha: float, dtype: torch.dtype) -> Value
     return value if alpha == 1 else e.ops.mul(value, e.constant(alpha, dtype))
 
 
-@rule(aten.mul.Tensor, aten.mul.Scalar)
+@rule(aten.mul.Tensor, aten.mul.Scalar, prims.mul.default)
 def multiply(e: Emitter, self: Any, other: Any) -> Value:
     """``self * other``; of booleans, whether both are true."""
     dtype = binary_dtype(e, self, other)
@@ -190,6 +191,10 @@ def _float_floor(e: Emitter, a: Value, b: Value, dtype: torch.dtype) -> Value:
     return ops.where(ops.ne(b, zero), whole, quotient)
 
 
+def _float_digits(node: fx.Node, self: fx.Node, *, decimals: int) -> str | None:
+    return None if meta(self).dtype.is_floating_point else "digits of integers"
+
+
 def _same_rule(name: str) -> Callable[..., Value]:
     def emit(e: Emitter, self: Any, other: Any) -> Value:
         dtype = binary_dtype(e, self, other)
@@ -237,6 +242,28 @@ def arctangent(e: Emitter, self: fx.Node, other: fx.Node) -> Value:
     dtype = compute_dtype(_compat.promoted(meta(self), meta(other), to="float"))
     a, b = e.operand(self, dtype, e.out.dim()), e.operand(other, dtype, e.out.dim())
     return e.result(e.ops.atan2(a, b), dtype)
+
+
+@rule(aten.hypot.default, prims.hypot.default)
+def hypotenuse(e: Emitter, self: fx.Node, other: fx.Node) -> Value:
+    """``sqrt(self² + other²)`` without overflow on the way: the larger one is taken out of the root."""
+    dtype = compute_dtype(e.out.dtype)
+    a, b = (e.ops.abs(e.operand(each, dtype, e.out.dim())) for each in (self, other))
+    large, small, zero = e.ops.maximum(a, b), e.ops.minimum(a, b), e.constant(0, dtype)
+    share = e.ops.truediv(small, large)
+    root = e.ops.sqrt(e.ops.add(e.ops.mul(share, share), e.constant(1, dtype)))
+    made = e.ops.where(e.ops.eq(large, zero), zero, e.ops.mul(large, root))
+    infinite = e.ops.logical_or(e.ops.isinf(a), e.ops.isinf(b))
+    return e.result(e.ops.where(infinite, e.constant(math.inf, dtype), made), dtype)
+
+
+@rule(aten.round.decimals, claim=_float_digits)
+def round_to_digits(e: Emitter, self: fx.Node, *, decimals: int) -> Value:
+    """Rounded to so many digits behind the point; before it, if their number is negative."""
+    dtype = compute_dtype(e.out.dtype)
+    x, power = e.operand(self, dtype), e.constant(10.0 ** abs(decimals), dtype)
+    up, down = (e.ops.mul, e.ops.truediv) if decimals >= 0 else (e.ops.truediv, e.ops.mul)
+    return e.result(down(e.ops.round(up(x, power)), power), dtype)
 
 
 @rule(aten.copysign.Tensor, aten.copysign.Scalar)

@@ -29,6 +29,15 @@ def sort(
     return e.ops.take_along_axis(e.tensor(self), places, at), places
 
 
+@rule(aten.argsort.default, aten.argsort.stable, kind="index", claim=_has_dims)
+def argsort(
+    e: Emitter, self: fx.Node, dim: int = -1, descending: bool = False, *, stable: bool = False
+) -> Value:
+    """Where elements come from, in order; equal ones as they were."""
+    made: Value = e.ops.argsort(e.tensor(self), positive(dim, meta(self).dim()), descending, True)
+    return made
+
+
 @rule(aten.topk.default, kind="index", claim=_has_dims)
 def topk(
     e: Emitter,

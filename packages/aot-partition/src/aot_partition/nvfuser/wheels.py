@@ -1,0 +1,2 @@
+from aot_core.protocol import Availability
+def find_obstacle(): return Availability(True, "")
