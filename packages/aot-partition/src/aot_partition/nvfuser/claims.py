@@ -55,7 +55,11 @@ def refusal(node: fx.Node, claims: ClaimRules | None = None) -> str | None:
     if len({tensor.device for tensor in values if tensor.device.type != "cpu" or tensor.dim()}) > 1:
         return "has tensors on several devices"
     for number in _numbers(node):
-        if reason := unsupported_size(number) if isinstance(number, torch.SymInt) else _refused_number(number):
+        if (
+            reason := unsupported_size(number)
+            if isinstance(number, torch.SymInt)
+            else _refused_number(number)
+        ):
             return reason
     return None if known.claim is None else known.claim(node, *node.args, **node.kwargs)
 

@@ -234,4 +234,6 @@ class Recorder:
 
 
 def _frozen(argument: Any) -> Any:
-    return tuple(map(_frozen, argument)) if isinstance(argument, list | tuple) and type(argument) is not Value else argument
+    if isinstance(argument, (list, tuple)) and type(argument) is not Value:
+        return tuple(map(_frozen, argument))
+    return argument

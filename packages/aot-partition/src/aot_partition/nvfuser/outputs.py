@@ -50,7 +50,7 @@ def plan_outputs(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> Output
     for node in outputs:
         while node in inside and _is_view(node, inside):
             views.add(node)
-            (node,) = (each for each in node.all_input_nodes if isinstance(each.meta["val"], (torch.Tensor, list, tuple)))
+            (node,) = (each for each in node.all_input_nodes if isinstance(each.meta["val"], torch.Tensor))
         if node in inside:
             computed[node] = None
     needed = _needed(nodes, computed)
@@ -61,7 +61,9 @@ def _is_view(node: fx.Node, inside: set[fx.Node]) -> bool:
     made_of = [each for each in node.all_input_nodes if isinstance(each.meta["val"], torch.Tensor)]
     # A view by numbers that the region computes can't be made outside of it.
     numbers = [each for each in node.all_input_nodes if each not in made_of]
-    return _compat.is_view_operator(node.target) and len(made_of) == 1 and not any(n in inside for n in numbers)
+    return (
+        _compat.is_view_operator(node.target) and len(made_of) == 1 and not any(n in inside for n in numbers)
+    )
 
 
 def _needed(nodes: Sequence[fx.Node], computed: Mapping[fx.Node, None]) -> tuple[fx.Node, ...]:

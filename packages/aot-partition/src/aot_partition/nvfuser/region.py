@@ -71,7 +71,9 @@ class CompiledRegion:
         self._outputs = list(returned) if isinstance(returned, (list, tuple)) else [returned]
         calls = [node for node in subgraph.graph.nodes if node.op == "call_function"]
         self._plan = plan_outputs(calls, [node for node in self._outputs if isinstance(node, fx.Node)])
-        self._tensors = [i for i, node in enumerate(self._inputs) if isinstance(node.meta["val"], torch.Tensor)]
+        self._tensors = [
+            i for i, node in enumerate(self._inputs) if isinstance(node.meta["val"], torch.Tensor)
+        ]
         self._ways: dict[Any, _Way] = {}
         self._lock = threading.Lock()
         self._direct = not self._plan.views and list(self._plan.computed) == self._outputs
@@ -83,7 +85,9 @@ class CompiledRegion:
 
     def __call__(self, inputs: list[Any]) -> Sequence[Any]:
         """Run it."""
-        geometry = tuple([(tensor.shape, tensor.stride()) for tensor in map(inputs.__getitem__, self._tensors)])
+        geometry = tuple(
+            [(tensor.shape, tensor.stride()) for tensor in map(inputs.__getitem__, self._tensors)]
+        )
         way = self._ways.get(geometry)
         if way is None or way.strides is None:
             return self._first_call(geometry, inputs)

@@ -16,27 +16,39 @@ __all__ = ["ENTRIES"]
 prims = torch.ops.prims
 
 
-
 def _prim(name: str, kind: Kind, *, recomputable: bool = True) -> Nvprim:
     return Nvprim(f"prims_{name}", (getattr(prims, name).default,), kind, recomputable)
 
 
+_POINTWISE = "addcdiv addcmul floor_divide fmax fmin hypot nan_to_num sgn"
+_POINTWISE_PRIMS = "add sub mul sqrt ceil floor round trunc hypot"
+_SPECIAL = (
+    "digamma i0 polygamma special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 "
+    "special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_modified_bessel_i0 "
+    "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 special_ndtri "
+    "special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_spherical_bessel_j0"
+)
+_SPECIAL_PRIMS = (
+    "bessel_i0 bessel_i0e bessel_i1 bessel_i1e bessel_j0 bessel_j1 erfcx ndtri spherical_bessel_j0"
+)
+_EMPTY = "empty_like new_empty empty_strided new_empty_strided empty_permuted"
+
 ENTRIES = (
     # Elements of one place.
-    *(
-        Nvprim(name, overloads(name), Kind.POINTWISE)
-        for name in "addcdiv addcmul floor_divide fmax fmin hypot nan_to_num sgn".split()
-    ),
+    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in _POINTWISE.split()),
     *(Nvprim(name, overloads(name, "Tensor", "Scalar"), Kind.POINTWISE) for name in ("copysign", "lerp")),
     *(Nvprim(name, overloads(name, "Scalar", "Tensor"), Kind.POINTWISE) for name in ("fill", "masked_fill")),
-    *(Nvprim(name, overloads(name, "default", "Tensor"), Kind.POINTWISE) for name in ("clamp_min", "clamp_max")),
+    *(
+        Nvprim(name, overloads(name, "default", "Tensor"), Kind.POINTWISE)
+        for name in ("clamp_min", "clamp_max")
+    ),
     *(
         Nvprim(f"bitwise_{name}_number", overloads(f"bitwise_{name}", "Scalar_Tensor"), Kind.POINTWISE)
         for name in ("and", "or", "xor")
     ),
     Nvprim("where_number", overloads("where", "ScalarSelf", "ScalarOther", "Scalar"), Kind.POINTWISE),
     *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("lift_fresh_copy", "contiguous", "copy")),
-    *(_prim(name, Kind.POINTWISE) for name in "add sub mul sqrt ceil floor round trunc hypot".split()),
+    *(_prim(name, Kind.POINTWISE) for name in _POINTWISE_PRIMS.split()),
     # Many made one.
     *(
         Nvprim(name, overloads(name, "default", "dim"), Kind.REDUCTION, recomputable=False)
@@ -49,6 +61,12 @@ ENTRIES = (
     ),
     *(_prim(name, Kind.REDUCTION, recomputable=False) for name in ("sum", "amax", "amin", "prod")),
     Nvprim("sort", overloads("sort", "default", "stable"), Kind.REDUCTION, recomputable=False),
+    Nvprim("median", overloads("median", "default", "dim"), Kind.REDUCTION, recomputable=False),
+    *(
+        Nvprim(name, overloads(name), Kind.REDUCTION, recomputable=False)
+        for name in ("kthvalue", "cummax", "cummin")
+    ),
+    Nvprim("round_decimals", overloads("round", "decimals"), Kind.POINTWISE),
     # Other places.
     *(_prim(name, Kind.MOVE) for name in ("transpose", "view_of", "broadcast_in_dim", "squeeze")),
     *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("view_copy", "expand_copy", "roll")),
@@ -64,13 +82,20 @@ ENTRIES = (
         for name in ("index", "_unsafe_index")
     ),
     Nvprim("take", overloads("take"), Kind.INDEX, recomputable=False),
-    Nvprim("index_fill", overloads("index_fill", "int_Scalar", "int_Tensor"), Kind.INDEX, recomputable=False),
+    Nvprim(
+        "index_fill",
+        overloads("index_fill", "int_Scalar", "int_Tensor"),
+        Kind.INDEX,
+        recomputable=False,
+    ),
+    Nvprim("index_put", overloads("index_put"), Kind.INDEX, recomputable=False),
+    Nvprim("as_strided_copy", overloads("as_strided_copy"), Kind.INDEX),
+    # Special functions, by series.
+    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in _SPECIAL.split()),
+    *(_prim(name, Kind.POINTWISE) for name in _SPECIAL_PRIMS.split()),
     # Numbers.
     Nvprim("arange", overloads("arange", "default", "start"), Kind.CREATE, rule=dense_result),
-    *(
-        Nvprim(name, overloads(name), Kind.CREATE, rule=dense_result)
-        for name in "empty_like new_empty empty_strided new_empty_strided empty_permuted".split()
-    ),
+    *(Nvprim(name, overloads(name), Kind.CREATE, rule=dense_result) for name in _EMPTY.split()),
     Nvprim("empty", overloads("empty", "memory_format"), Kind.CREATE, rule=dense_result),
     Nvprim("prims_empty_strided", (prims.empty_strided.default,), Kind.CREATE),
 )

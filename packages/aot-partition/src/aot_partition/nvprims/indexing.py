@@ -11,10 +11,6 @@ from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads,
 __all__ = ["ENTRIES"]
 
 
-def _of_rank_one_or_more(node: fx.Node) -> str | None:
-    return None if value_of(node.args[0]).dim() else "a tensor of rank 0"
-
-
 def _integer_positions(node: fx.Node) -> str | None:
     arguments = call_arguments(node)
     index = value_of(arguments["indices"] if "indices" in arguments else arguments["index"])
@@ -45,12 +41,10 @@ def _writes_an_input(node: fx.Node) -> str | None:
     return None
 
 
-_READ = all_of(_of_rank_one_or_more, _integer_positions)
-
 ENTRIES = (
-    Nvprim("gather", overloads("gather"), Kind.INDEX, recomputable=False, rule=_READ),
-    Nvprim("index_select", overloads("index_select"), Kind.INDEX, recomputable=False, rule=_READ),
-    Nvprim("scatter", overloads("scatter", "src", "value"), Kind.INDEX, recomputable=False, rule=_READ),
+    Nvprim("gather", overloads("gather"), Kind.INDEX, recomputable=False, rule=_integer_positions),
+    Nvprim("index_select", overloads("index_select"), Kind.INDEX, recomputable=False, rule=_integer_positions),
+    Nvprim("scatter", overloads("scatter", "src", "value"), Kind.INDEX, recomputable=False, rule=_integer_positions),
     Nvprim(
         "embedding",
         overloads("embedding"),

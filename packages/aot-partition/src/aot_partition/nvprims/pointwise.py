@@ -21,10 +21,6 @@ _UNARY = (
 _COMPARISONS = "eq ge gt le lt ne"
 
 
-def _rounds_to_units(node: fx.Node) -> str | None:
-    return None if not call_arguments(node).get("decimals") else "rounds to decimals"
-
-
 def _rounding(node: fx.Node) -> str | None:
     """Take true division, and integers rounded towards zero: all that nvFuser divides as ATen does."""
     mode = call_arguments(node)["rounding_mode"]
@@ -60,7 +56,7 @@ def _moves(node: fx.Node) -> bool:
 
 ENTRIES = (
     *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in _UNARY.split()),
-    Nvprim("round", overloads("round", "default", "decimals"), Kind.POINTWISE, rule=_rounds_to_units),
+    Nvprim("round", overloads("round"), Kind.POINTWISE),
     # Two operands.
     *(
         Nvprim(name, overloads(name, *_BINARY), Kind.POINTWISE, rule=_weighs_by_result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import fx
 
 from aot_partition.nvprims.common_rules import all_of, floating
-from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads, value_of
+from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads
 
 __all__ = ["ENTRIES"]
 
@@ -16,10 +16,6 @@ def _correction(node: fx.Node) -> str | None:
     if correction is None or (isinstance(correction, (int, float)) and correction == int(correction)):
         return None
     return f"correction {correction}"
-
-
-def _of_rank_one_or_more(node: fx.Node) -> str | None:
-    return None if value_of(node.args[0]).dim() else "a tensor of rank 0"
 
 
 ENTRIES = (
@@ -33,27 +29,26 @@ ENTRIES = (
         overloads("var", "correction"),
         Kind.REDUCTION,
         recomputable=False,
-        rule=all_of(floating, _of_rank_one_or_more, _correction),
+        rule=all_of(floating, _correction),
     ),
     Nvprim(
         "var_mean",
         overloads("var_mean", "correction"),
         Kind.REDUCTION,
         recomputable=False,
-        rule=all_of(floating, _of_rank_one_or_more, _correction),
+        rule=all_of(floating, _correction),
         pays_alone=True,
     ),
     *(
-        Nvprim(name, overloads(name), Kind.REDUCTION, recomputable=False, rule=_of_rank_one_or_more)
+        Nvprim(name, overloads(name), Kind.REDUCTION, recomputable=False)
         for name in ("cumsum", "cumprod")
     ),
-    Nvprim("topk", overloads("topk"), Kind.REDUCTION, recomputable=False, rule=_of_rank_one_or_more),
+    Nvprim("topk", overloads("topk"), Kind.REDUCTION, recomputable=False),
     Nvprim(
         "argsort",
         overloads("argsort", "default", "stable"),
         Kind.REDUCTION,
         recomputable=False,
-        rule=_of_rank_one_or_more,
     ),
 )
 """Reductions, scans and sorts."""

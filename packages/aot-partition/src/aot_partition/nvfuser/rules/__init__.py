@@ -15,6 +15,7 @@ __all__ = ["FAMILIES", "Rule", "rule", "rules"]
 
 FAMILIES = (
     "pointwise",
+    "special",
     "comparison",
     "conditional",
     "conversion",

@@ -136,5 +136,3 @@ def signbit(e: Emitter, self: fx.Node) -> Value:
     else:
         made = e.ops.lt(e.tensor(self), e.constant(0, dtype))
     return made
-
-

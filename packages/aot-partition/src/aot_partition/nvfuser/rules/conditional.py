@@ -19,7 +19,11 @@ def _boolean_condition(node: fx.Node, condition: fx.Node, *_: Any) -> str | None
 
 
 @rule(
-    aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar, claim=_boolean_condition
+    aten.where.self,
+    aten.where.ScalarSelf,
+    aten.where.ScalarOther,
+    aten.where.Scalar,
+    claim=_boolean_condition,
 )
 def where(e: Emitter, condition: fx.Node, self: Any, other: Any) -> Value:
     """``self`` where a condition holds, ``other`` elsewhere."""
@@ -84,10 +88,6 @@ def nan_to_num(
     wide, limits = compute_dtype(e.out.dtype), torch.finfo(e.out.dtype)
     x = e.operand(self, wide)
     made = e.ops.where(e.ops.isnan(x), e.constant(nan or 0.0, wide), x)
-    made = e.ops.where(
-        e.ops.isposinf(x), e.constant(limits.max if posinf is None else posinf, wide), made
-    )
-    made = e.ops.where(
-        e.ops.isneginf(x), e.constant(limits.min if neginf is None else neginf, wide), made
-    )
+    made = e.ops.where(e.ops.isposinf(x), e.constant(limits.max if posinf is None else posinf, wide), made)
+    made = e.ops.where(e.ops.isneginf(x), e.constant(limits.min if neginf is None else neginf, wide), made)
     return e.result(made, wide)

@@ -16,56 +16,50 @@ from torch import fx
 from aot_partition.nvfuser.definition import Value
 from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
 from aot_partition.nvfuser.rules import rule
-from aot_partition.nvfuser.rules.shape import positive, reshaped, selected
+from aot_partition.nvfuser.rules.shape import positive, reshaped, selected, sliced
 
 aten = torch.ops.aten
 
 
-def _ranked(node: fx.Node, self: fx.Node, *_: Any, **__: Any) -> str | None:
-    return None if meta(self).dim() else "of a tensor without dimensions"
+def _row(e: Emitter, x: fx.Node) -> Value:
+    """A tensor with at least one dimension."""
+    rank = meta(x).dim()
+    return e.aligned(e.tensor(x), rank, max(1, rank))
 
 
-def _plain_gather(
-    node: fx.Node, self: fx.Node, dim: int, index: fx.Node, *, sparse_grad: bool = False
-) -> str | None:
-    return _ranked(node, self) or (None if meta(index).dim() else "by an index without dimensions")
+def _like(e: Emitter, made: Value) -> Value:
+    """A result without the dimension that `_row` added."""
+    return made if e.out.dim() else e.ops.squeeze(made, (0,))
 
 
-@rule(aten.gather.default, kind="index", claim=_plain_gather)
+@rule(aten.gather.default, kind="index")
 def gather(e: Emitter, self: fx.Node, dim: int, index: fx.Node, *, sparse_grad: bool = False) -> Value:
     """Per element of an index, the element there along a dimension."""
-    made: Value = e.ops.gather(e.tensor(self), e.tensor(index), positive(dim, meta(self).dim()))
-    return made
+    return _like(e, e.ops.gather(_row(e, self), _row(e, index), positive(dim, meta(self).dim())))
 
 
-def _like_gather(node: fx.Node, self: fx.Node, dim: int, index: fx.Node, *_: Any) -> str | None:
-    return _plain_gather(node, self, dim, index)
-
-
-@rule(aten.scatter.src, kind="index", claim=_like_gather)
+@rule(aten.scatter.src, kind="index")
 def scatter(e: Emitter, self: fx.Node, dim: int, index: fx.Node, src: fx.Node) -> Value:
     """Elements laid where an index says."""
-    source = e.tensor(src)
+    source = _row(e, src)
     if tuple(meta(src).shape) != tuple(meta(index).shape):
-        zeros, ends = (0,) * meta(src).dim(), e.shape(meta(index).shape)
-        source = e.ops.slice(source, zeros, ends, (1,) * meta(src).dim())
-    made: Value = e.ops.scatter(e.tensor(self), e.tensor(index), source, positive(dim, meta(self).dim()))
-    return made
+        source = sliced(
+            e, source, meta(src).shape, {i: (0, size) for i, size in enumerate(meta(index).shape)}
+        )
+    return _like(e, e.ops.scatter(_row(e, self), _row(e, index), source, positive(dim, meta(self).dim())))
 
 
-@rule(aten.scatter.value, kind="index", claim=_like_gather)
+@rule(aten.scatter.value, kind="index")
 def scatter_number(e: Emitter, self: fx.Node, dim: int, index: fx.Node, value: float) -> Value:
     """A number laid where an index says."""
-    source = e.full(meta(index).shape, value, e.out.dtype)
-    made: Value = e.ops.scatter(e.tensor(self), e.tensor(index), source, positive(dim, meta(self).dim()))
-    return made
+    source = e.full(meta(index).shape or (1,), value, e.out.dtype)
+    return _like(e, e.ops.scatter(_row(e, self), _row(e, index), source, positive(dim, meta(self).dim())))
 
 
-@rule(aten.index_select.default, kind="index", claim=_ranked)
+@rule(aten.index_select.default, kind="index")
 def index_select(e: Emitter, self: fx.Node, dim: int, index: fx.Node) -> Value:
     """Along a dimension the elements at an index."""
-    at = e.operand(index, meta(index).dtype, 1)
-    return selected(e, e.tensor(self), at, positive(dim, meta(self).dim()))
+    return _like(e, selected(e, _row(e, self), _row(e, index), positive(dim, meta(self).dim())))
 
 
 @rule(aten.embedding.default, kind="index")
@@ -122,9 +116,7 @@ def index(e: Emitter, self: fx.Node, indices: Sequence[fx.Node | None]) -> Value
     return reshaped(e, made, flat, e.out.shape)
 
 
-def _linear(
-    e: Emitter, given: dict[int, fx.Node], sizes: Sequence[int], common: Sequence[Any]
-) -> Value:
+def _linear(e: Emitter, given: dict[int, fx.Node], sizes: Sequence[int], common: Sequence[Any]) -> Value:
     linear: Value | None = None
     for i, each in given.items():
         at = e.operand(each, torch.int64)
@@ -158,21 +150,77 @@ def take(e: Emitter, self: fx.Node, index: fx.Node) -> Value:
     return reshaped(e, chosen, (at.numel(),), e.out.shape)
 
 
-def _fill_number(node: fx.Node, self: fx.Node, dim: int, index: fx.Node, value: Any) -> str | None:
-    if isinstance(value, fx.Node):
-        return "filled with the value of a tensor"
-    return _ranked(node, self) or _static_take(node, self, index)
+def _static_fill(node: fx.Node, self: fx.Node, dim: int, index: fx.Node, value: Any) -> str | None:
+    return _static_take(node, self, index)
 
 
-@rule(aten.index_fill.int_Scalar, kind="index", claim=_fill_number)
-def index_fill(e: Emitter, self: fx.Node, dim: int, index: fx.Node, value: float) -> Value:
+@rule(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor, kind="index", claim=_static_fill)
+def index_fill(e: Emitter, self: fx.Node, dim: int, index: fx.Node, value: Any) -> Value:
     """A number at some indices of a dimension: wherever one of them is."""
-    sizes = meta(self).shape
-    dim = positive(dim, len(sizes))
+    sizes, wide = meta(self).shape or (1,), compute_dtype(e.out.dtype)
+    dim, rank = positive(dim, len(sizes)), len(sizes)
     at = wrapped(e, e.operand(index, torch.int64, 1), sizes[dim])
-    places = e.ops.broadcast(e.indices(sizes[dim]), (False, True))
-    hits = e.ops.eq(places, e.ops.broadcast(at, (True, False)))
+    hits = e.ops.eq(e.ops.broadcast(e.indices(sizes[dim]), (False, True)), e.ops.broadcast(at, (True, False)))
     hit = e.ops.ne(e.ops.sum(e.ops.cast(hits, torch.int64), (1,)), e.constant(0, torch.int64))
-    wide = compute_dtype(e.out.dtype)
-    where = e.along(hit, dim, len(sizes))
-    return e.result(e.ops.where(where, e.constant(value, wide), e.operand(self, wide)), wide)
+    old = e.cast(_row(e, self), e.out.dtype, wide)
+    made = e.ops.where(e.along(hit, dim, rank), e.operand(value, wide, rank), old)
+    return _like(e, e.result(made, wide))
+
+
+def _static_put(
+    node: fx.Node, self: fx.Node, indices: Sequence[fx.Node | None], values: fx.Node, accumulate: bool = False
+) -> str | None:
+    if accumulate:
+        return "added to what is there"
+    if any(type(size) is not int for size in meta(self).shape):
+        return "of symbolic sizes"
+    given = [i for i, each in enumerate(indices) if each is not None]
+    if given != list(range(len(given))):
+        return "at other than leading dimensions"
+    return _integer_indices(node, self, indices)
+
+
+@rule(aten.index_put.default, kind="index", claim=_static_put)
+def index_put(
+    e: Emitter, self: fx.Node, indices: Sequence[fx.Node | None], values: fx.Node, accumulate: bool = False
+) -> Value:
+    """Values laid at the indices of several leading dimensions together: rows of a matrix laid at one index."""
+    sizes = tuple(meta(self).shape)
+    given = {i: each for i, each in enumerate(indices) if each is not None}
+    common = torch.broadcast_shapes(*(meta(each).shape for each in given.values()))
+    kept = sizes[len(given) :]
+    rows, columns, count = math.prod(sizes[: len(given)]), math.prod(kept), math.prod(common)
+    linear = _linear(e, given, sizes, common)
+    at = reshaped(e, linear, common, (count, 1))
+    if columns > 1:
+        at = e.ops.expand(at, (count, columns))
+    source = e.expanded(e.operand(values, e.out.dtype), meta(values).shape, (*common, *kept))
+    source = reshaped(e, source, (*common, *kept), (count, columns))
+    table = reshaped(e, e.tensor(self), sizes, (rows, columns))
+    return reshaped(e, e.ops.scatter(table, at, source, 0), (rows, columns), sizes)
+
+
+def _dense(node: fx.Node, self: fx.Node, size: Any, stride: Any, storage_offset: Any = None) -> str | None:
+    source = meta(self)
+    numbers = (*source.shape, *source.stride(), *size, *stride, storage_offset or 0, source.storage_offset())
+    if any(type(each) is not int for each in numbers):
+        return "of symbolic sizes"
+    if not source.is_contiguous() or source.storage_offset():
+        return "of memory with gaps"
+    last = (storage_offset or 0) + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    return "beyond the tensor" if last >= source.numel() else None
+
+
+@rule(aten.as_strided.default, aten.as_strided_copy.default, kind="index", claim=_dense)
+def as_strided(
+    e: Emitter, self: fx.Node, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Value:
+    """Elements at steps of memory: a selection by the place that is computed from the steps."""
+    flat = _flat(e, _row(e, self), meta(self).shape or (1,))
+    rank = max(1, len(size))
+    place = e.ops.broadcast(e.indices(1, start=storage_offset or 0), tuple(i < rank - 1 for i in range(rank)))
+    for i, (length, step) in enumerate(zip(size, stride, strict=True)):
+        place = e.ops.add(place, e.along(e.indices(length, step=step), i, rank))
+    count = math.prod(size)
+    place = _flat(e, place, size or (1,))
+    return reshaped(e, selected(e, flat, place, 0), (count,), e.out.shape)

@@ -16,10 +16,10 @@ from aot_partition.nvfuser.rules import rule
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
-FLOAT_FUNCTIONS = (
-    "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2 reciprocal "
-    "rsqrt sigmoid sin sinh sqrt tan tanh"
-).split()
+_FLOAT_FUNCTIONS = (
+    "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p "
+    "log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh"
+)
 """Functions that give floats for integers too, by the names that torch and nvFuser both use."""
 
 INTEGER_PRESERVING = ("ceil", "floor", "round", "trunc")
@@ -34,7 +34,7 @@ def _float_function(name: str) -> Callable[[Emitter, fx.Node], Value]:
     return emit
 
 
-for _name in FLOAT_FUNCTIONS:
+for _name in _FLOAT_FUNCTIONS.split():
     rule(getattr(aten, _name).default)(_float_function(_name))
 rule(aten.silu.default)(_float_function("silu"))
 rule(prims.sqrt.default)(_float_function("sqrt"))

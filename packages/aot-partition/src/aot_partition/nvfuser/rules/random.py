@@ -27,7 +27,9 @@ def _floating_point(node: fx.Node, *_: Any, generator: Any = None, **__: Any) ->
     return None if made.dtype.is_floating_point else f"random numbers of {made.dtype}"
 
 
-def _drawn(e: Emitter, name: str, first: float, second: float, dtype: torch.dtype, like: torch.Tensor) -> Value:
+def _drawn(
+    e: Emitter, name: str, first: float, second: float, dtype: torch.dtype, like: torch.Tensor
+) -> Value:
     wide = compute_dtype(dtype)
     bounds = (e.constant(first, wide), e.constant(second, wide))
     seed, offset = e.drawing()

@@ -31,7 +31,9 @@ def reduced_dims(x: fx.Node, dim: Dims) -> list[int]:
     return sorted({positive(each, rank) for each in ([dim] if isinstance(dim, int) else dim)}) if rank else []
 
 
-def reduced(e: Emitter, name: str, value: Value, rank: int, dims: list[int], keepdim: bool, *said: Any) -> Any:
+def reduced(
+    e: Emitter, name: str, value: Value, rank: int, dims: list[int], keepdim: bool, *said: Any
+) -> Any:
     """Reduce, and put dimensions of size 1 in the place of those reduced where they are kept."""
     if not dims:
         return e.ops.set(value)
@@ -77,7 +79,7 @@ def _extreme(name: str) -> Callable[..., Value]:
         # Of booleans: 0 < 1.
         dtype = torch.int64 if e.out.dtype is torch.bool else compute_dtype(e.out.dtype)
         made = reduced(e, name, e.operand(self, dtype), meta(self).dim(), reduced_dims(self, dim), keepdim)
-        return e.ops.ne(made, e.constant(0, dtype)) if dtype is not compute_dtype(e.out.dtype) else e.result(made, dtype)
+        return e.ops.ne(made, e.constant(0, dtype)) if e.out.dtype is torch.bool else e.result(made, dtype)
 
     return emit
 
@@ -152,7 +154,9 @@ def _variance_and_mean(
     return e.cast(spread, dtype, target), e.cast(middle, dtype, target)
 
 
-def first_index(e: Emitter, value: Value, dtype: torch.dtype, sizes: Sequence[Any], dim: int, best: Value) -> Value:
+def first_index(
+    e: Emitter, value: Value, dtype: torch.dtype, sizes: Sequence[Any], dim: int, best: Value
+) -> Value:
     """Along a dimension, the first index whose element is the best one, or NaN if that is."""
     rank = len(sizes)
     spread = with_kept_dims(e, best, rank, [dim])

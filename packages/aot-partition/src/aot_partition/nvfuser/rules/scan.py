@@ -28,3 +28,31 @@ def _scan(name: str) -> Callable[..., Value]:
 
 rule(aten.cumsum.default, kind="reduction")(_scan("cumsum"))
 rule(aten.cumprod.default, kind="reduction")(_scan("cumprod"))
+
+
+def _running_extreme(name: str) -> Callable[..., tuple[Value, Value]]:
+    def emit(e: Emitter, self: fx.Node, dim: int) -> tuple[Value, Value]:
+        value, dtype = e.tensor(self), meta(self).dtype
+        if not meta(self).dim():
+            return e.ops.set(value), e.full((), 0, torch.int64)
+        sizes = meta(self).shape
+        dim, wide = positive(dim, len(sizes)), compute_dtype(dtype)
+        value = e.cast(value, dtype, wide)
+        best = getattr(e.ops, name)(value, dim)
+        # The place is the last one so far at which the best was met.
+        met = e.ops.eq(value, best)
+        if wide.is_floating_point:
+            met = e.ops.logical_or(met, e.ops.isnan(value))
+        numbers = e.along(e.indices(sizes[dim]), dim, len(sizes))
+        place = e.ops.cummax(e.ops.where(met, numbers, e.constant(0, torch.int64)), dim)
+        return e.cast(best, wide, dtype), place
+
+    return emit
+
+
+def _not_bool(node: fx.Node, self: fx.Node, dim: int) -> str | None:
+    return "of booleans" if meta(self).dtype is torch.bool else None
+
+
+rule(aten.cummax.default, kind="reduction", claim=_not_bool)(_running_extreme("cummax"))
+rule(aten.cummin.default, kind="reduction", claim=_not_bool)(_running_extreme("cummin"))

@@ -113,7 +113,9 @@ def expand(e: Emitter, self: fx.Node, size: Sequence[Any], implicit: bool = Fals
 
 
 @rule(prims.broadcast_in_dim.default, kind="shape")
-def broadcast_in_dim(e: Emitter, a: fx.Node, shape: Sequence[Any], broadcast_dimensions: Sequence[int]) -> Value:
+def broadcast_in_dim(
+    e: Emitter, a: fx.Node, shape: Sequence[Any], broadcast_dimensions: Sequence[int]
+) -> Value:
     """Dimensions laid at places of a larger shape, and repeated."""
     rank = len(e.out.shape)
     value = e.tensor(a)
@@ -177,7 +179,6 @@ def slice_bounds(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
     start = 0 if start is None else start
     end = size if end is None or end >= END else end
     return (start if start >= 0 else size + start), (end if end >= 0 else size + end)
-
 
 
 def _within_known_size(

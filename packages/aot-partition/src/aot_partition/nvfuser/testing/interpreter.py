@@ -25,10 +25,14 @@ from aot_partition.nvfuser.definition import DATA_TYPES, Definition
 
 __all__ = ["DataType", "FusionSemanticsError", "Interpreter", "interpret", "run_printed"]
 
-DataType = enum.Enum("DataType", {**{name: name for name in DATA_TYPES.values()}, "Index": "Index", "Null": "Null"})
+DataType = enum.Enum(
+    "DataType", {**{name: name for name in DATA_TYPES.values()}, "Index": "Index", "Null": "Null"}
+)
 """Stands for nvFuser's own."""
 
-_DTYPES = {getattr(DataType, name): dtype for dtype, name in DATA_TYPES.items()} | {DataType.Index: torch.int64}
+_DTYPES = {getattr(DataType, name): dtype for dtype, name in DATA_TYPES.items()} | {
+    DataType.Index: torch.int64
+}
 _NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -95,10 +99,14 @@ class Interpreter:
         if tensor.dtype != _DTYPES[dtype]:
             raise FusionSemanticsError(f"an input is defined as {dtype.name} and has {tensor.dtype}")
         if len(shape) != tensor.dim():
-            raise FusionSemanticsError(f"an input is defined with shape {shape} and has {tuple(tensor.shape)}")
+            raise FusionSemanticsError(
+                f"an input is defined with shape {shape} and has {tuple(tensor.shape)}"
+            )
         for said, size in zip(shape, tensor.shape, strict=True):
             if said not in (-1, size) or (said == -1 and size == 1):
-                raise FusionSemanticsError(f"an input is defined with shape {shape}, has {tuple(tensor.shape)}")
+                raise FusionSemanticsError(
+                    f"an input is defined with shape {shape}, has {tuple(tensor.shape)}"
+                )
         _check_memory(tensor, contiguity, stride_order)
         return tensor
 
@@ -128,12 +136,16 @@ def _check_memory(
         i = outer_to_inner[place]
         size, stride = tensor.shape[i], tensor.stride(i)
         if (said[place] is None) != (size == 1 or stride == 0):
-            raise FusionSemanticsError(f"contiguity {said} for sizes {tuple(tensor.shape)}, strides {tensor.stride()}")
+            raise FusionSemanticsError(
+                f"contiguity {said} for sizes {tuple(tensor.shape)}, strides {tensor.stride()}"
+            )
         if said[place] is None:
             inside = inside if size == 1 else None
             continue
         if said[place] and stride != inside:
-            raise FusionSemanticsError(f"dimension {i} with strides {tensor.stride()} is said to be contiguous")
+            raise FusionSemanticsError(
+                f"dimension {i} with strides {tensor.stride()} is said to be contiguous"
+            )
         inside = size * stride
 
 
@@ -224,24 +236,30 @@ def _logical(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     return compute
 
 
+_FLOATING = (
+    "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2 reciprocal "
+    "rsqrt sigmoid sin sinh sqrt tan tanh"
+)
+_KEPT = (
+    "abs ceil floor frac neg relu round sign trunc bitwise_not isnan isinf isfinite isposinf isneginf signbit"
+)
+_PAIRS = "add sub mul pow maximum minimum remainder fmod gcd eq ne lt le gt ge"
+
+
 class _Operations:
     """nvFuser's ``fd.ops``."""
 
     # Of one operand.
-    for _name in (
-        "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2 "
-        "reciprocal rsqrt sigmoid sin sinh sqrt tan tanh"
-    ).split():
+    for _name in _FLOATING.split():
         locals()[_name] = _floating(getattr(torch, _name))
     silu = _floating(torch.nn.functional.silu)
-    for _name in "abs ceil floor frac neg relu round sign trunc bitwise_not".split():
-        locals()[_name] = _kept(getattr(torch, _name))
-    for _name in "isnan isinf isfinite isposinf isneginf signbit".split():
+    for _name in _KEPT.split():
         locals()[_name] = _kept(getattr(torch, _name))
     logical_not = _logical(torch.logical_not)
+    erfcinv = _floating(lambda x: -torch.special.ndtri(x / 2) / math.sqrt(2.0))
 
     # Of two.
-    for _name in "add sub mul pow maximum minimum remainder fmod gcd eq ne lt le gt ge".split():
+    for _name in _PAIRS.split():
         locals()[_name] = _pair(getattr(torch, _name))
     div = _pair(_divided)
     mod = _pair(torch.fmod)
@@ -294,7 +312,7 @@ class _Operations:
         """A copy."""
         return x
 
-    segment_set = set
+    segment_set = set  # noqa: A003
 
     # Shapes.
 
@@ -366,7 +384,9 @@ class _Operations:
         number = bool(value) if x.dtype is torch.bool else value
         return torch.nn.functional.pad(x, list(pad_widths), value=number)
 
-    def cat(self, tensors: Sequence[torch.Tensor], dim: int = 0, manual_padding: bool = False) -> torch.Tensor:
+    def cat(
+        self, tensors: Sequence[torch.Tensor], dim: int = 0, manual_padding: bool = False
+    ) -> torch.Tensor:
         """Side by side; padded to the result's size already, if it says so."""
         if len({each.dtype for each in tensors}) > 1:
             raise FusionSemanticsError("tensors of several dtypes side by side")
@@ -439,7 +459,9 @@ class _Operations:
         x = x if dtype is DataType.Null else x.to(_DTYPES[dtype])
         if x.dtype in _NARROW:
             return _added_one_by_one(x, dims, keepdim)
-        return torch.sum(x, tuple(dims), keepdim=keepdim, dtype=torch.int64 if x.dtype is torch.bool else x.dtype)
+        return torch.sum(
+            x, tuple(dims), keepdim=keepdim, dtype=torch.int64 if x.dtype is torch.bool else x.dtype
+        )
 
     def prod(
         self, x: torch.Tensor, dims: Sequence[int], keepdim: bool = False, dtype: Any = DataType.Null
@@ -485,6 +507,29 @@ class _Operations:
     def cumsum(self, x: torch.Tensor, dim: int, init: Any = None) -> torch.Tensor:
         """Sums up to each element."""
         return torch.cumsum(x, dim, dtype=x.dtype)
+
+    def cummax(self, x: torch.Tensor, dim: int, init: Any = None) -> torch.Tensor:
+        """The largest up to each element."""
+        return torch.cummax(x, dim).values
+
+    def cummin(self, x: torch.Tensor, dim: int, init: Any = None) -> torch.Tensor:
+        """The smallest up to each element."""
+        return torch.cummin(x, dim).values
+
+    def uniform(
+        self, minval: float, maxval: float, shape: Sequence[int], rng_seed: int, rng_offset: int, dtype: Any
+    ) -> torch.Tensor:
+        """Numbers from an interval; the same for the same seed and offset, and other ones than nvFuser's."""
+        generator = torch.Generator().manual_seed(rng_seed + 7919 * rng_offset)
+        drawn = torch.rand(list(shape), generator=generator, dtype=_DTYPES[dtype])
+        return minval + (maxval - minval) * drawn
+
+    def normal(
+        self, mean: float, std: float, shape: Sequence[int], rng_seed: int, rng_offset: int, dtype: Any
+    ) -> torch.Tensor:
+        """Normally distributed numbers; the same for the same seed and offset, and other ones than nvFuser's."""
+        generator = torch.Generator().manual_seed(rng_seed + 7919 * rng_offset)
+        return mean + std * torch.randn(list(shape), generator=generator, dtype=_DTYPES[dtype])
 
     def cumprod(self, x: torch.Tensor, dim: int, init: Any = None) -> torch.Tensor:
         """Products up to each element."""
