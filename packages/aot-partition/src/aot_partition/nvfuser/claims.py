@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,9 +28,14 @@ class ClaimRules:
 
     Args:
         devices: Types of the devices whose tensors are taken. A CPU tensor without dimensions is always.
+        toolkit: Whether there are headers of a CUDA toolkit that nvFuser's kernels for sorting and scanning can
+            include.
+        bfloat16: Whether the device computes with it: before compute capability 8.0, kernels end in illegal code.
     """
 
     devices: tuple[str, ...] = ("cuda",)
+    toolkit: bool = False
+    bfloat16: bool = True
 
 
 def refusal(node: fx.Node, claims: ClaimRules | None = None) -> str | None:
@@ -49,8 +54,10 @@ def refusal(node: fx.Node, claims: ClaimRules | None = None) -> str | None:
     if node.target is operator.getitem:
         made = node.args[0]
         return refusal(made, claims) if isinstance(made, fx.Node) else "takes one of no results"
+    if known.kind == "scan" and not claims.toolkit:
+        return "needs headers of a CUDA toolkit as old as nvFuser, which are not there"
     for tensor in (values := list(_tensors(node))):
-        if reason := _refused_tensor(tensor, claims.devices):
+        if reason := _refused_tensor(tensor, claims):
             return reason
     if len({tensor.device for tensor in values if tensor.device.type != "cpu" or tensor.dim()}) > 1:
         return "has tensors on several devices"
@@ -64,14 +71,16 @@ def refusal(node: fx.Node, claims: ClaimRules | None = None) -> str | None:
     return None if known.claim is None else known.claim(node, *node.args, **node.kwargs)
 
 
-def _refused_tensor(tensor: torch.Tensor, devices: Iterable[str]) -> str | None:
+def _refused_tensor(tensor: torch.Tensor, claims: ClaimRules) -> str | None:
     if tensor.layout is not torch.strided:
         return f"has a tensor with layout {tensor.layout}"
     if tensor.dtype not in DATA_TYPES:
         return f"has a tensor of {tensor.dtype}"
     if tensor.dim() > MAX_RANK:
         return f"has a tensor of {tensor.dim()} dimensions, more than {MAX_RANK}"
-    if tensor.device.type not in devices and (tensor.device.type != "cpu" or tensor.dim()):
+    if tensor.dtype is torch.bfloat16 and not claims.bfloat16:
+        return "has a tensor of torch.bfloat16, which this device does not compute with"
+    if tensor.device.type not in claims.devices and (tensor.device.type != "cpu" or tensor.dim()):
         return f"has a tensor on {tensor.device.type}"
     if _compat.is_lazily_negated(tensor):
         return "has a tensor that is negated lazily"

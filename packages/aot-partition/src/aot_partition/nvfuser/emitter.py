@@ -163,3 +163,14 @@ class Emitter:
         if rank == 1:
             return value
         return self.ops.broadcast(value, tuple(i != dim for i in range(rank)))
+
+    def apart(self, name: str, value: Value, *said: Any) -> Any:
+        """Compute an operation in a segment of its own.
+
+        Sorting and scanning fused with others needs headers of a CUDA toolkit as old as nvFuser's NVRTC, and some
+        combinations can't be put in order; alone, each has a kernel.
+        """
+        made = getattr(self.ops, name)(self.ops.segment_set(value), *said)
+        if isinstance(made, Value):
+            return self.ops.segment_set(made)
+        return tuple(self.ops.segment_set(each) for each in made)

@@ -6,6 +6,7 @@ region nevertheless, the exception goes to whoever asked, who runs the region by
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from aot_core.protocol import Availability
 from aot_partition.nvfuser.claims import ClaimRules, refusal
 from aot_partition.nvfuser.engine import Engine, FusionCache, NvFuser
 from aot_partition.nvfuser.region import CompiledRegion, DrawSeed, compile_region
-from aot_partition.nvfuser.wheels import find_obstacle
+from aot_partition.nvfuser.wheels import find_obstacle, has_toolkit
 
 __all__ = ["EXECUTOR", "NvFuserExecutor"]
 
@@ -29,12 +30,16 @@ def seed_from_generator(device: torch.device, distance: int) -> tuple[int, int]:
     return seed, offset
 
 
+def _computes_bfloat16() -> bool:
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability() >= (8, 0)
+
+
 class NvFuserExecutor:
     """Runs regions with nvFuser.
 
     Args:
         engine: What builds fusions; by default nvFuser itself.
-        claims: Where it may be used; by default on CUDA.
+        claims: Where it may be used; by default on CUDA, as the device and the machine allow.
         draw_seed: Where random numbers come from; by default the default generator of a CUDA device.
 
     Attributes:
@@ -49,16 +54,22 @@ class NvFuserExecutor:
         claims: ClaimRules | None = None,
         draw_seed: DrawSeed = seed_from_generator,
     ) -> None:
-        self._claims = claims or ClaimRules()
+        self._given_claims = claims
         self._draw_seed = draw_seed
         self._is_nvfuser = engine is None
-        self.device_types: tuple[str, ...] | None = self._claims.devices
+        self.device_types: tuple[str, ...] | None = (claims or ClaimRules()).devices
         self.cache = FusionCache(engine or NvFuser())
+
+    @functools.cached_property
+    def _claims(self) -> ClaimRules:
+        if self._given_claims is not None:
+            return self._given_claims
+        return ClaimRules(toolkit=has_toolkit(torch.version.cuda), bfloat16=_computes_bfloat16())
 
     def availability(self) -> Availability:
         """Tell whether nvFuser is installed, fits this torch, and has a device."""
         if not self._is_nvfuser:
-            return Availability(True, f"fusions are built by {type(self.cache).__name__}")
+            return Availability(True, "fusions are built by an engine of the caller's")
         return find_obstacle()
 
     def refuse(self, node: fx.Node) -> str | None:

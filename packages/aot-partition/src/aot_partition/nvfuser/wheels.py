@@ -19,7 +19,15 @@ from pathlib import Path
 
 from aot_core.protocol import Availability
 
-__all__ = ["WHEELS", "Environment", "Wheel", "find_obstacle", "judge", "read_environment"]
+__all__ = [
+    "WHEELS",
+    "Environment",
+    "Wheel",
+    "find_obstacle",
+    "has_toolkit",
+    "judge",
+    "read_environment",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +123,27 @@ def _cuda_of_torch() -> str | None:
             found = value.value if isinstance(value, ast.Constant) else None
             return found if isinstance(found, str) else None
     return None
+
+
+TOOLKIT = Path("/usr/local/cuda/include")
+"""Where nvFuser's kernels look for headers of a CUDA toolkit. It is written into nvFuser."""
+
+
+def has_toolkit(cuda: str | None, folder: Path = TOOLKIT) -> bool:
+    """Tell whether the headers that kernels for sorting and scanning include are there, of a version of CUDA.
+
+    Args:
+        cuda: ``"12.8"``. Newer headers than NVRTC's own do not compile.
+        folder: Where to look.
+    """
+    header = folder / "cuda.h"
+    if cuda is None or not header.exists():
+        return False
+    match = re.search(r"#define CUDA_VERSION (\d+)", header.read_text(encoding="utf-8", errors="replace"))
+    if match is None or f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}" != cuda:
+        return False
+    block = Path("cub/block/block_radix_sort.cuh")
+    return (folder / block).exists() or (folder / "cccl" / block).exists()
 
 
 def judge(environment: Environment) -> Availability:

@@ -38,16 +38,11 @@ CHOSEN = (
 """Core ATen operators that are taken apart nevertheless: each into operators of the op set."""
 
 KEPT = (
-    "_reshape_alias _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate "
-    "affine_grid_generator cdist celu_ channel_shuffle col2im diag diag_embed diagonal_backward diagonal_copy dist "
-    "embedding_dense_backward eye grid_sampler_2d_backward "
-    "im2col index_add index_copy index_fill linspace logspace masked_scatter max_pool2d_with_indices_backward "
-    "max_unpool2d max_unpool3d nan_to_num_ nuclear_norm pixel_shuffle_ randint reflection_pad1d reflection_pad1d_backward "
-    "reflection_pad2d reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward renorm replication_pad1d "
-    "replication_pad2d replication_pad3d resize resize_as roll scatter_reduce sgn "
-    "split_with_sizes_copy take trace unfold_backward unfold_copy "
-    "upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d "
-    "upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d"
+    "_reshape_alias _unsafe_index_put _unsafe_masked_index_put_accumulate affine_grid_generator cdist celu_ col2im "
+    "embedding_dense_backward grid_sampler_2d_backward im2col index_add masked_scatter "
+    "max_pool2d_with_indices_backward max_unpool2d max_unpool3d nan_to_num_ nuclear_norm pixel_shuffle_ randint "
+    "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward resize resize_as scatter_reduce sgn "
+    "unfold_backward upsample_bicubic2d"
 )
 """Operators that core ATen takes apart into indexing, which the op set has not: one kernel is better."""
 

@@ -90,6 +90,8 @@ ENTRIES = (
     ),
     Nvprim("index_put", overloads("index_put"), Kind.INDEX, recomputable=False),
     Nvprim("as_strided_copy", overloads("as_strided_copy"), Kind.INDEX),
+    *(Nvprim(name, overloads(name), Kind.INDEX) for name in ("unfold", "unfold_copy")),
+    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("slice_scatter", "select_scatter")),
     # Special functions, by series.
     *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in _SPECIAL.split()),
     *(_prim(name, Kind.POINTWISE) for name in _SPECIAL_PRIMS.split()),

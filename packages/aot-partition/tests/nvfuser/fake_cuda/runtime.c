@@ -193,6 +193,17 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
   (void)function;
   memset(attributes, 0, sizeof *attributes);
   attributes->maxThreadsPerBlock = 1024;
+  attributes->ptxVersion = attributes->binaryVersion = model()->major * 10 + model()->minor;
+  return 0;
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
+  (void)config; (void)function; (void)arguments;
+  return 0;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int *blocks, const void *function, int threads, size_t shared, unsigned flags) {
+  (void)function; (void)threads; (void)shared; (void)flags;
+  *blocks = 2;
   return 0;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t shared) {

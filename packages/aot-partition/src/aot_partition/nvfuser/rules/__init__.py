@@ -30,7 +30,7 @@ FAMILIES = (
     "matrix",
 )
 
-Kind = Literal["compute", "reduction", "shape", "create", "index", "random", "matrix", "tuple"]
+Kind = Literal["compute", "reduction", "scan", "shape", "create", "index", "random", "matrix", "tuple"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
         emit: Writes a call of it into a definition, and returns the values of its results.
         claim: Returns why a call is not taken, or None; None if every call is.
         kind: ``"shape"`` moves and reshapes without computing, ``"tuple"`` takes one of several results;
-            ``"matrix"`` is taken only where an option asks for it.
+            ``"scan"`` needs a CUDA toolkit where it is run.
     """
 
     emit: Callable[..., Any]

@@ -135,7 +135,7 @@ def wrapped(e: Emitter, index: Value, size: Any) -> Value:
     return made
 
 
-def _static_take(node: fx.Node, self: fx.Node, index: fx.Node) -> str | None:
+def _static_take(node: fx.Node, self: fx.Node, *_: Any) -> str | None:
     return "of symbolic sizes" if any(type(size) is not int for size in meta(self).shape) else None
 
 
@@ -224,3 +224,20 @@ def as_strided(
     count = math.prod(size)
     place = _flat(e, place, size or (1,))
     return reshaped(e, selected(e, flat, place, 0), (count,), e.out.shape)
+
+
+@rule(aten.unfold.default, aten.unfold_copy.default, kind="index", claim=_static_take)
+def unfold(e: Emitter, self: fx.Node, dimension: int, size: int, step: int) -> Value:
+    """Windows of a dimension, laid last: a selection by the places of all windows in a row."""
+    sizes = tuple(meta(self).shape)
+    if not sizes:
+        return e.aligned(e.tensor(self), 0, 1)
+    dim, rank = positive(dimension, len(sizes)), len(sizes)
+    windows = e.out.shape[dim]
+    starts = e.ops.broadcast(e.indices(windows, step=step), (False, True))
+    places = _flat(e, e.ops.add(starts, e.ops.broadcast(e.indices(size), (True, False))), (windows, size))
+    made = selected(e, e.tensor(self), places, dim)
+    split = (*sizes[:dim], windows, size, *sizes[dim + 1 :])
+    made = reshaped(e, made, (*sizes[:dim], windows * size, *sizes[dim + 1 :]), split)
+    order = [i for i in range(rank + 1) if i != dim + 1] + [dim + 1]
+    return made if order == list(range(rank + 1)) else e.ops.permute(made, order)

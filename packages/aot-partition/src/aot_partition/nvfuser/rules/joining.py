@@ -9,9 +9,9 @@ import torch
 from torch import fx
 
 from aot_partition.nvfuser.definition import Value
-from aot_partition.nvfuser.emitter import Emitter, meta
+from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
 from aot_partition.nvfuser.rules import rule
-from aot_partition.nvfuser.rules.shape import positive, sliced
+from aot_partition.nvfuser.rules.shape import positive, slice_bounds, sliced
 
 aten = torch.ops.aten
 
@@ -54,3 +54,63 @@ def constant_pad(e: Emitter, self: fx.Node, pad: Sequence[int], value: float = 0
     if any(room):
         return e.ops.pad(made, room, e.constant(value, e.out.dtype))
     return made if cuts else e.ops.set(made)
+
+
+def _in_a_row(
+    node: fx.Node,
+    self: fx.Node,
+    src: fx.Node,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
+) -> str | None:
+    if any(type(size) is not int for size in meta(self).shape):
+        return "of symbolic sizes"
+    if any(isinstance(each, fx.Node) for each in (start, end, step)):
+        return "between symbolic bounds"
+    return None if step == 1 else f"by steps of {step}"
+
+
+@rule(aten.slice_scatter.default, kind="shape", claim=_in_a_row)
+def slice_scatter(
+    e: Emitter,
+    self: fx.Node,
+    src: fx.Node,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Value:
+    """A tensor with a range of a dimension replaced: what lies before, the new part, what lies behind."""
+    sizes = meta(self).shape
+    dim = positive(dim, len(sizes))
+    first, last = slice_bounds(sizes[dim], start, end)
+    before, after = {dim: (0, first)}, {dim: (last, sizes[dim])}
+    new = e.expanded(e.operand(src, e.out.dtype), meta(src).shape, (*sizes[:dim], last - first, *sizes[dim + 1 :]))
+    parts = [sliced(e, e.tensor(self), sizes, before)] if first else []
+    parts.append(new)
+    if last < sizes[dim]:
+        parts.append(sliced(e, e.tensor(self), sizes, after))
+    made: Value = e.ops.cat(parts, dim) if len(parts) > 1 else e.ops.set(new)
+    return made
+
+
+def _static_sizes(node: fx.Node, self: fx.Node, src: fx.Node, dim: int, index: Any) -> str | None:
+    if isinstance(index, fx.Node):
+        return "at a symbolic index"
+    return _in_a_row(node, self, src)
+
+
+@rule(aten.select_scatter.default, kind="shape", claim=_static_sizes)
+def select_scatter(e: Emitter, self: fx.Node, src: fx.Node, dim: int, index: int) -> Value:
+    """A tensor with one index of a dimension replaced."""
+    sizes = meta(self).shape
+    dim = positive(dim, len(sizes))
+    place = e.along(e.indices(sizes[dim]), dim, len(sizes))
+    new = e.operand(src, e.out.dtype)
+    new = e.ops.broadcast(new, tuple(i == dim for i in range(len(sizes))))
+    hit = e.ops.eq(place, e.constant(index % sizes[dim], torch.int64))
+    wide = compute_dtype(e.out.dtype)
+    old = e.operand(self, wide)
+    return e.result(e.ops.where(hit, e.cast(new, e.out.dtype, wide), old), wide)

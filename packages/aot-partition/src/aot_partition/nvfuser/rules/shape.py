@@ -89,18 +89,30 @@ def view(e: Emitter, self: fx.Node, size: Any = None) -> Value:
 
 
 def reshaped(e: Emitter, value: Value, sizes: Sequence[Any], target: Sequence[Any]) -> Value:
-    """Reshape a tensor of some sizes."""
+    """Reshape a tensor of some sizes.
+
+    Dimensions of size 1 are taken away before and added afterwards: one that comes out of nvFuser's ``reshape`` is
+    none that could be broadcast.
+    """
     if tuple(sizes) == tuple(target):
         made: Value = e.ops.set(value)
         return made
-    if not target:
-        made = e.ops.squeeze(value, tuple(range(len(sizes))))
-        return made
-    if not sizes:
-        made = e.ops.broadcast(value, (True,) * len(target))
-        return made
-    made = e.ops.reshape(value, e.shape(target))
-    return made
+    core, wanted = _without_ones(sizes), _without_ones(target)
+    if len(core) < len(sizes):
+        value = e.ops.squeeze(value, tuple(i for i, size in enumerate(sizes) if _is_one(size)))
+    if core != wanted:
+        value = e.ops.reshape(value, e.shape(wanted))
+    if len(wanted) < len(target):
+        value = e.ops.broadcast(value, tuple(map(_is_one, target)))
+    return value
+
+
+def _is_one(size: Any) -> bool:
+    return type(size) is int and size == 1
+
+
+def _without_ones(sizes: Sequence[Any]) -> list[Any]:
+    return [size for size in sizes if not _is_one(size)]
 
 
 @rule(aten.expand.default, aten.expand_copy.default, kind="shape")
@@ -146,7 +158,7 @@ def squeeze(e: Emitter, self: fx.Node, dim: int | Sequence[int] | None = None) -
         named: Iterable[int] = range(len(sizes))
     else:
         named = [positive(each, len(sizes)) for each in ([dim] if isinstance(dim, int) else dim)]
-    gone = tuple(i for i in sorted(set(named)) if i < len(sizes) and type(sizes[i]) is int and sizes[i] == 1)
+    gone = tuple(i for i in sorted(set(named)) if i < len(sizes) and _is_one(sizes[i]))
     made: Value = e.ops.squeeze(e.tensor(self), gone) if gone else e.ops.set(e.tensor(self))
     return made
 

@@ -1,4 +1,7 @@
-"""Elements in order: nvFuser gives the places, and the values are gathered from them."""
+"""Elements in order: nvFuser gives the places, and the values are gathered from them.
+
+Its kernels for that include headers of a CUDA toolkit, so that they are taken only where there is one that fits.
+"""
 
 from __future__ import annotations
 
@@ -28,29 +31,29 @@ def _as_before(e: Emitter, x: fx.Node, *made: Value) -> tuple[Value, ...]:
     return made if meta(x).dim() else tuple(e.ops.squeeze(each, (0,)) for each in made)
 
 
-@rule(aten.sort.default, aten.sort.stable, kind="index")
+@rule(aten.sort.default, aten.sort.stable, kind="scan")
 def sort(
     e: Emitter, self: fx.Node, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> tuple[Value, Value]:
     """Elements in order, equal ones as they were; and where they were."""
     value, sizes = _as_row(e, self)
     at = positive(dim, len(sizes))
-    places = e.ops.argsort(value, at, descending, True)
+    places = e.apart("argsort", value, at, descending, True)
     values, places = _as_before(e, self, e.ops.take_along_axis(value, places, at), places)
     return values, places
 
 
-@rule(aten.argsort.default, aten.argsort.stable, kind="index")
+@rule(aten.argsort.default, aten.argsort.stable, kind="scan")
 def argsort(
     e: Emitter, self: fx.Node, dim: int = -1, descending: bool = False, *, stable: bool = False
 ) -> Value:
     """Where elements come from, in order; equal ones as they were."""
     value, sizes = _as_row(e, self)
-    places = e.ops.argsort(value, positive(dim, len(sizes)), descending, True)
+    places = e.apart("argsort", value, positive(dim, len(sizes)), descending, True)
     return _as_before(e, self, places)[0]
 
 
-@rule(aten.topk.default, kind="index")
+@rule(aten.topk.default, kind="scan")
 def topk(
     e: Emitter,
     self: fx.Node,
@@ -61,7 +64,7 @@ def topk(
 ) -> tuple[Value, Value]:
     """The largest or smallest elements, in order; and where they were."""
     value, sizes = _as_row(e, self)
-    values, places = e.ops.topk(value, e.size_value(k), positive(dim, len(sizes)), largest, True)
+    values, places = e.apart("topk", value, e.size_value(k), positive(dim, len(sizes)), largest, True)
     values, places = _as_before(e, self, values, places)
     return values, places
 
@@ -70,22 +73,22 @@ def _static_length(node: fx.Node, self: fx.Node, *_: Any, **__: Any) -> str | No
     return "of symbolic sizes" if any(type(size) is not int for size in meta(self).shape) else None
 
 
-@rule(aten.kthvalue.default, kind="index", claim=_static_length)
+@rule(aten.kthvalue.default, kind="scan", claim=_static_length)
 def kth_value(e: Emitter, self: fx.Node, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
     """The k-th smallest, counted from 1, and where it is; NaN counts as the largest."""
     value, sizes = _as_row(e, self)
     at = positive(dim, len(sizes))
-    places = e.ops.argsort(value, at, False, True)
+    places = e.apart("argsort", value, at, False, True)
     made = _picked(e, value, places, sizes, at, k - 1)
     return _without(e, self, made, at, keepdim)
 
 
-@rule(aten.median.dim, kind="index", claim=_static_length)
+@rule(aten.median.dim, kind="scan", claim=_static_length)
 def median(e: Emitter, self: fx.Node, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
     """The lower one of the two in the middle, and where it is; the first NaN, if there is one."""
     value, sizes = _as_row(e, self)
     at = positive(dim, len(sizes))
-    places = e.ops.argsort(value, at, False, True)
+    places = e.apart("argsort", value, at, False, True)
     middle, place = _picked(e, value, places, sizes, at, (sizes[at] - 1) // 2)
     if meta(self).dtype.is_floating_point:
         rank = len(sizes)
@@ -102,13 +105,13 @@ def median(e: Emitter, self: fx.Node, dim: int, keepdim: bool = False) -> tuple[
     return _without(e, self, (middle, place), at, keepdim)
 
 
-@rule(aten.median.default, kind="index", claim=_static_length)
+@rule(aten.median.default, kind="scan", claim=_static_length)
 def median_of_all(e: Emitter, self: fx.Node) -> Value:
     """The lower one of the two in the middle of all elements; NaN, if one is."""
     value, sizes = _as_row(e, self)
     count = math.prod(sizes)
     flat = value if len(sizes) == 1 else e.ops.reshape(value, (count,))
-    places = e.ops.argsort(flat, 0, False, True)
+    places = e.apart("argsort", flat, 0, False, True)
     middle, _ = _picked(e, flat, places, (count,), 0, (count - 1) // 2)
     middle = e.ops.squeeze(middle, (0,))
     if not meta(self).dtype.is_floating_point:
