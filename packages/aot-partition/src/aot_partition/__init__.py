@@ -1,4 +1,4 @@
-"""Partition joint graphs of training steps: an exact min-cut, and a planner of a step's memory.
+"""Partition graphs of training steps: an exact min-cut, a planner of a step's memory, and regions for nvFuser.
 
 Importing this package does not import torch; using it does.
 """
@@ -22,9 +22,18 @@ if TYPE_CHECKING:
     from aot_partition.errors import MissingMetadataError as MissingMetadataError
     from aot_partition.errors import NotDifferentiableError as NotDifferentiableError
     from aot_partition.errors import RanksDisagreeError as RanksDisagreeError
+    from aot_partition.errors import RegionFailedError as RegionFailedError
     from aot_partition.errors import TangentOutputError as TangentOutputError
     from aot_partition.errors import UnboundedCutError as UnboundedCutError
+    from aot_partition.errors import UnknownExecutorError as UnknownExecutorError
     from aot_partition.errors import UnknownOperatorError as UnknownOperatorError
+    from aot_partition.errors import UnusableExecutorError as UnusableExecutorError
+    from aot_partition.executors.lookup import find_executor as find_executor
+    from aot_partition.executors.protocol import CompiledRegion as CompiledRegion
+    from aot_partition.executors.protocol import Executor as Executor
+    from aot_partition.executors.run import nvprims_fw_bw_partition_fn as nvprims_fw_bw_partition_fn
+    from aot_partition.executors.run import prims_executor as prims_executor
+    from aot_partition.executors.settings import NvprimsSettings as NvprimsSettings
     from aot_partition.extract import Assignment as Assignment
     from aot_partition.inductor import MinCutPartitioner as MinCutPartitioner
     from aot_partition.joint_graph import JointGraph as JointGraph
@@ -41,11 +50,19 @@ if TYPE_CHECKING:
     from aot_partition.memory.planner import pareto as pareto
     from aot_partition.memory.planner import plan_for_budget as plan_for_budget
     from aot_partition.mincut.eager_rules import default_recomputable_ops as default_recomputable_ops
+    from aot_partition.nvprims.claims import Claims as Claims
+    from aot_partition.nvprims.claims import claim as claim
+    from aot_partition.nvprims_backends import aot_nvprims_aten as aot_nvprims_aten
+    from aot_partition.nvprims_backends import aot_nvprims_nvfuser as aot_nvprims_nvfuser
+    from aot_partition.nvprims_backends import create_nvprims_backend as create_nvprims_backend
     from aot_partition.partition import min_cut_partition as min_cut_partition
     from aot_partition.pictures import draw as draw
     from aot_partition.pictures import draw_pareto as draw_pareto
     from aot_partition.plan import PartitionPlan as PartitionPlan
     from aot_partition.plan import PlannedValue as PlannedValue
+    from aot_partition.regions.find import find_regions as find_regions
+    from aot_partition.regions.fuse import fuse_regions as fuse_regions
+    from aot_partition.regions.region import Region as Region
 
 _HOMES = {
     "budget": ("Budget", "format_bytes", "parse_budget"),
@@ -58,10 +75,17 @@ _HOMES = {
         "MissingMetadataError",
         "NotDifferentiableError",
         "RanksDisagreeError",
+        "RegionFailedError",
         "TangentOutputError",
         "UnboundedCutError",
+        "UnknownExecutorError",
         "UnknownOperatorError",
+        "UnusableExecutorError",
     ),
+    "executors.lookup": ("find_executor",),
+    "executors.protocol": ("CompiledRegion", "Executor"),
+    "executors.run": ("nvprims_fw_bw_partition_fn", "prims_executor"),
+    "executors.settings": ("NvprimsSettings",),
     "extract": ("Assignment",),
     "inductor": ("MinCutPartitioner",),
     "joint_graph": ("JointGraph",),
@@ -71,8 +95,13 @@ _HOMES = {
     "memory.measure": ("measure_step", "trace_allocations"),
     "memory.planner": ("MemoryPlanner", "pareto", "plan_for_budget"),
     "mincut.eager_rules": ("default_recomputable_ops",),
+    "nvprims.claims": ("Claims", "claim"),
+    "nvprims_backends": ("aot_nvprims_aten", "aot_nvprims_nvfuser", "create_nvprims_backend"),
     "partition": ("min_cut_partition",),
     "plan": ("PartitionPlan", "PlannedValue"),
+    "regions.find": ("find_regions",),
+    "regions.fuse": ("fuse_regions",),
+    "regions.region": ("Region",),
 }
 __all__ = sorted(["__version__", *itertools.chain(*_HOMES.values())])
 

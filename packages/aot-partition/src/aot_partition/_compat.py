@@ -188,6 +188,17 @@ def random_packets() -> frozenset[Any]:
     return frozenset(_private("torch._functorch.compile_utils", "rand_ops") or ())
 
 
+_UNTAGGED = ("cauchy", "exponential", "geometric", "log_normal", "uniform")
+
+
+def draws_numbers(target: Any) -> bool:
+    """Tell whether an operator draws random numbers, whether or not torch tags it so."""
+    if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+        return True
+    packet = getattr(target, "overloadpacket", target)
+    return packet in random_packets() or getattr(packet, "__name__", "").rstrip("_") in _UNTAGGED
+
+
 # --- memory ------------------------------------------------------------------------------------------------
 
 
@@ -405,3 +416,15 @@ def find_operator(name: str) -> Any:
 def copy_attribute(source: torch.nn.Module, target: torch.nn.Module, path: str) -> None:
     """Give a module what another has under a dotted path."""
     importlib.import_module("torch.fx.graph_module")._copy_attr(source, target, path)
+
+
+def copy_graph_module(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of a graph, its nodes with the same names and metadata."""
+    copy = make_graph_module(graph_module, fx.Graph.__deepcopy__(graph_module.graph))
+    copy.meta = dict(graph_module.meta)
+    return copy
+
+
+def schema_text(operator: Any) -> str:
+    """Return the schema of an operator: ``"aten::add.Tensor(Tensor self, …) -> Tensor"``."""
+    return str(operator._schema)

@@ -56,7 +56,9 @@ def create_nvprims_backend(
         partition_fn=functools.partial(nvprims_fw_bw_partition_fn, executor=executor),
         decompositions=_decompositions(executor),
         settings=_with_defaults(name, options),
-        tags=("training", "inference", "cuda") if executor == "nvfuser" else ("training", "inference", "cpu", "cuda"),
+        tags=("training", "inference", "cuda")
+        if executor == "nvfuser"
+        else ("training", "inference", "cpu", "cuda"),
         keep_inference_input_mutations=True,
     )
 
@@ -71,8 +73,17 @@ def _with_defaults(name: str, options: dict[str, Any]) -> type[NvprimsSettings]:
         return NvprimsSettings
     checked = parse_settings(NvprimsSettings, options, backend=name)
     hints = typing.get_type_hints(NvprimsSettings)
-    fields = [(key, hints[key], dataclasses.field(default=getattr(checked, key))) for key in options]
+    values = {key: getattr(checked, key) for key in options}
+    # A list may not be a default as it is.
+    fields = [
+        (key, hints[key], dataclasses.field(default_factory=functools.partial(_same, value)))
+        for key, value in values.items()
+    ]
     return dataclasses.make_dataclass("NvprimsSettings", fields, bases=(NvprimsSettings,), frozen=True)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 aot_nvprims_nvfuser = create_nvprims_backend(executor="nvfuser")

@@ -23,7 +23,7 @@ class AtenExecutor:
     """Runs regions with eager kernels."""
 
     name = "aten"
-    device_types = None
+    device_types: tuple[str, ...] | None = None
 
     def availability(self) -> Availability:
         """Tell that it can: wherever torch runs, it does."""
@@ -35,8 +35,7 @@ class AtenExecutor:
 
     def compile_region(self, subgraph: fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledRegion:
         """Compile a region to its own code, each value freed after its last use."""
-        copy = _compat.make_graph_module(subgraph, subgraph.graph.__deepcopy__())
-        return aot_core.boxed_code(copy)
+        return aot_core.boxed_code(_compat.copy_graph_module(subgraph))
 
     def __repr__(self) -> str:
         return "<executor aten>"

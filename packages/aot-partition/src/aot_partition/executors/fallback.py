@@ -12,6 +12,7 @@ from aot_core.compilation import Compilation
 from aot_core.protocol import Decision
 from aot_partition.errors import RegionFailedError
 from aot_partition.executors.aten import EXECUTOR as ATEN
+from aot_partition.executors.aten import AtenExecutor
 from aot_partition.executors.protocol import CompiledRegion, Executor
 from aot_partition.executors.repro import write_repro
 from aot_partition.executors.settings import NvprimsSettings
@@ -47,7 +48,7 @@ class RegionCompiler:
         Raises:
             RegionFailedError: the executor failed, and ``strict`` is set.
         """
-        if self._executor is ATEN:
+        if isinstance(self._executor, AtenExecutor):
             return ATEN.compile_region(subgraph, inputs)
         try:
             run = self._executor.compile_region(subgraph, inputs)
@@ -74,9 +75,7 @@ class RegionCompiler:
 
         return guarded
 
-    def _fall_back(
-        self, name: str, subgraph: fx.GraphModule, error: Exception, doing: str
-    ) -> CompiledRegion:
+    def _fall_back(self, name: str, subgraph: fx.GraphModule, error: Exception, doing: str) -> CompiledRegion:
         operators = sorted({str(node.target) for node in subgraph.graph.nodes if node.op == "call_function"})
         detail = (
             f"executor {self._executor.name!r} can't {doing} it: {type(error).__name__}: {error}; it has "

@@ -85,7 +85,9 @@ def _function(subgraph: fx.GraphModule) -> str:
     lines = subgraph.graph.python_code("self").src.strip().splitlines()
     while not lines[0].startswith("def "):
         del lines[0]
-    lines[0] = lines[0].replace("def forward(self, ", "def region(").replace("def forward(self", "def region(")
+    lines[0] = (
+        lines[0].replace("def forward(self, ", "def region(").replace("def forward(self", "def region(")
+    )
     return "\n".join(lines)
 
 

@@ -65,7 +65,9 @@ def prims_executor(
     if not is_usable(chosen, settings, compilation):
         return _run_by_aten(gm)
     claims = marked_claims(
-        gm, by=conditions(chosen, settings), judge=lambda graph: claim_for(graph, chosen, settings, compilation)
+        gm,
+        by=conditions(chosen, settings),
+        judge=lambda graph: claim_for(graph, chosen, settings, compilation),
     )
     decisions: list[Decision] = []
     regions = find_regions(gm, claims, horizontal=settings.horizontal, decisions=decisions)
@@ -180,7 +182,7 @@ def is_usable(
 
 
 @functools.cache
-def _obstacle(executor: Executor) -> tuple[str, str]:
+def _obstacle(executor: Any) -> tuple[str, str]:
     found = executor.availability()
     return ("", "") if found.usable else (found.reason or "it does not say why", found.remedy)
 
@@ -192,7 +194,7 @@ def _warn_once(name: str, reason: str, remedy: str) -> None:
 
 def _run_by_aten(gm: fx.GraphModule) -> BoxedCallable:
     # On a copy: boxed code has another signature, and the graph belongs to the caller.
-    return aot_core.boxed_code(_compat.make_graph_module(gm, fx.Graph.__deepcopy__(gm.graph)))
+    return aot_core.boxed_code(_compat.copy_graph_module(gm))
 
 
 def _summary(claims: Claims, regions: Sequence[Any], executor: Executor) -> Decision:

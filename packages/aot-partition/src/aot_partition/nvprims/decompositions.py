@@ -32,19 +32,17 @@ Decomposition = Callable[..., Any]
 CHOSEN = (
     "_batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional _log_softmax "
     "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _softmax "
-    "batch_norm_backward elu float_power fmax fmin gelu hardtanh hypot leaky_relu linalg_vector_norm logaddexp "
+    "batch_norm_backward elu float_power gelu hardtanh leaky_relu linalg_vector_norm logaddexp "
     "native_batch_norm native_group_norm native_layer_norm repeat"
 )
 """Core ATen operators that are taken apart nevertheless: each into operators of the op set."""
 
 KEPT = (
-    "_reshape_alias _unsafe_index_put _unsafe_masked_index_put_accumulate affine_grid_generator cdist celu_ col2im "
-    "embedding_dense_backward grid_sampler_2d_backward im2col index_add masked_scatter "
-    "max_pool2d_with_indices_backward max_unpool2d max_unpool3d nan_to_num_ nuclear_norm pixel_shuffle_ randint "
-    "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward resize resize_as scatter_reduce sgn "
-    "unfold_backward upsample_bicubic2d"
+    "_reshape_alias _unsafe_index_put _unsafe_masked_index_put_accumulate affine_grid_generator cdist col2im "
+    "embedding_dense_backward im2col index_add max_unpool2d max_unpool3d reflection_pad1d_backward "
+    "reflection_pad2d_backward reflection_pad3d_backward resize_as unfold_backward upsample_bicubic2d"
 )
-"""Operators that core ATen takes apart into indexing, which the op set has not: one kernel is better."""
+"""Operators that core ATen takes apart into additions at an index, which the op set has not: one kernel is better."""
 
 
 def nvprims_decompositions(
@@ -77,12 +75,14 @@ def _table(device_types: frozenset[str] | None) -> dict[Any, Decomposition]:
             table[overload] = every[overload]
     for overload in _overloads(aten, KEPT):
         table.pop(overload, None)
-    table.update(OWN)
-    return {
-        op: _where_claimable(function, device_types)
+    table = {
+        op: function
         for op, function in table.items()
-        if nvprim_of(op) is None and torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
+        if nvprim_of(op) is None and not _compat.draws_numbers(op)
     }
+    # Some of ours are for calls that the op set does not take although it has the operator.
+    table.update(OWN)
+    return {op: _where_claimable(function, device_types) for op, function in table.items()}
 
 
 def _overloads(namespace: Any, names: str) -> list[Any]:

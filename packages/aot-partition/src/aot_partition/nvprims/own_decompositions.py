@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,7 +57,26 @@ def index(values: Tensor, indices: list[Tensor | None]) -> Any:
     return selected.reshape(*values.shape[:dim], *positions.shape, *values.shape[dim + 1 :])
 
 
-OWN = {
+def arange(
+    start: Any,
+    end: Any,
+    step: Any = 1,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+) -> Any:
+    """Count in integers and convert, where floating-point numbers are asked for and all steps are whole."""
+    whole = all(isinstance(number, (int, torch.SymInt)) for number in (start, end, step))
+    if dtype is None or not dtype.is_floating_point or not whole or pin_memory:
+        return NotImplemented
+    counted = aten.arange.start_step(start, end, step, dtype=torch.int64, layout=layout, device=device)
+    return aten._to_copy.default(counted, dtype=dtype)
+
+
+OWN: dict[Any, Callable[..., Any]] = {
+    aten.arange.start_step: arange,
     aten.slice_backward.default: slice_backward,
     aten.select_backward.default: select_backward,
     aten.index.Tensor: index,

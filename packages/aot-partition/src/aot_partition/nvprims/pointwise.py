@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from aot_partition.nvprims.common_rules import all_of, dense_result, floating, no_integers
-from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads, value_of
+from aot_partition.nvprims.common_rules import dense_result, floating, no_integers
+from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads
 
 __all__ = ["ENTRIES"]
 
@@ -36,22 +36,6 @@ def _weighs_by_result(node: fx.Node) -> str | None:
     """Refuse an alpha that is a symbolic number: scalars of a fusion are constants."""
     alpha = call_arguments(node).get("alpha", 1)
     return None if isinstance(alpha, (int, float)) else "a symbolic alpha"
-
-
-def _alike(node: fx.Node) -> str | None:
-    """Refuse two branches of which one would be converted: ATen promotes them, and tells nobody how."""
-    condition = value_of(node.args[0])
-    return None if condition.dtype is torch.bool else f"a condition of dtype {condition.dtype}"
-
-
-def _in_place_of(node: fx.Node) -> str | None:
-    return "a device or a layout is changed" if _moves(node) else dense_result(node)
-
-
-def _moves(node: fx.Node) -> bool:
-    device = call_arguments(node).get("device")
-    source = value_of(node.args[0])
-    return device is not None and torch.device(device).type != source.device.type
 
 
 ENTRIES = (
@@ -94,15 +78,15 @@ ENTRIES = (
         for name in ("and", "or", "xor")
     ),
     # Three operands.
-    Nvprim("where", overloads("where", "self"), Kind.POINTWISE, rule=_alike),
+    Nvprim("where", overloads("where", "self"), Kind.POINTWISE),
     Nvprim("clamp", overloads("clamp", "default", "Tensor"), Kind.POINTWISE),
     # Copies and casts.
     Nvprim(
         "convert_element_type",
         (*overloads("_to_copy"), torch.ops.prims.convert_element_type.default),
         Kind.POINTWISE,
-        rule=all_of(_in_place_of),
+        rule=dense_result,
     ),
-    Nvprim("clone", overloads("clone"), Kind.POINTWISE),
+    Nvprim("clone", (*overloads("clone"), *overloads("lift_fresh_copy")), Kind.POINTWISE),
 )
 """Functions of one, two and three operands, copies and casts."""

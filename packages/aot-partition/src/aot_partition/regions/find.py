@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,9 +56,9 @@ def find_regions(
             groups[phase[node], str(device_of[node])].append(node)
     regions: list[Region] = []
     for _, nodes in sorted(groups.items()):
-        parts = [nodes] if keep_all and horizontal else _connected(nodes)
+        parts = [nodes] if keep_all and horizontal else _connected(nodes, before)
         if not keep_all:
-            parts = [part for part in (_worthwhile(part, decisions) for part in parts) if part]
+            parts = [part for part in (_worthwhile(part, before, decisions) for part in parts) if part]
             if horizontal and parts:
                 together = {node for part in parts for node in part}
                 parts = [[node for node in nodes if node in together]]
@@ -78,8 +78,11 @@ def _device(node: fx.Node) -> torch.device | None:
 # --- what belongs together -----------------------------------------------------------------------------------
 
 
-def _connected(nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
-    """Split nodes into groups that share no value: neither made in one and read in another, nor read in both."""
+def _connected(nodes: Sequence[fx.Node], before: Mapping[fx.Node, Sequence[fx.Node]]) -> list[list[fx.Node]]:
+    """Split nodes into groups that share no value: neither made in one and read in another, nor read in both.
+
+    Nor must one of a group run before one of another: the groups may be run in any order.
+    """
     leader: dict[fx.Node, fx.Node] = {}
 
     def find(node: fx.Node) -> fx.Node:
@@ -97,6 +100,9 @@ def _connected(nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
                 continue
             other = source if source in leader else first_reader.setdefault(source, node)
             leader[find(node)] = find(other)
+        for earlier in before.get(node, ()):
+            if earlier in leader:
+                leader[find(node)] = find(earlier)
     groups: dict[fx.Node, list[fx.Node]] = collections.defaultdict(list)
     for node in nodes:
         groups[find(node)].append(node)
@@ -106,12 +112,14 @@ def _connected(nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
 # --- what pays ------------------------------------------------------------------------------------------------
 
 
-def _worthwhile(nodes: Sequence[fx.Node], decisions: list[Decision] | None) -> list[fx.Node]:
+def _worthwhile(
+    nodes: Sequence[fx.Node], before: Mapping[fx.Node, Sequence[fx.Node]], decisions: list[Decision] | None
+) -> list[fx.Node]:
     """Return those of connected nodes that are worth a region, perhaps none.
 
     Left out is what can be taken away without a path from the rest through it and back: all, or what comes last.
     """
-    trailing = _trailing_views(nodes)
+    trailing = _trailing_views(nodes, before)
     kept = [node for node in nodes if node not in trailing]
     computing = [node for node in kept if _computes(node)]
     if not computing:
@@ -132,16 +140,20 @@ def _worthwhile(nodes: Sequence[fx.Node], decisions: list[Decision] | None) -> l
     return kept
 
 
-def _trailing_views(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """Return the views that no other node of the group reads, but through such views."""
+def _trailing_views(nodes: Sequence[fx.Node], before: Mapping[fx.Node, Sequence[fx.Node]]) -> set[fx.Node]:
+    """Return the views that no other node of the group reads, but through such views.
+
+    A view of what the group overwrites is none of them: it must be made before.
+    """
     inside = set(nodes)
+    followed = {earlier for node in nodes for earlier in before.get(node, ())} if before else set()
     trailing: set[fx.Node] = set()
 
     def is_last(node: fx.Node) -> bool:
         return all(user not in inside or user in trailing for user in node.users)
 
     for node in reversed(nodes):
-        if _kind(node) is not Kind.MOVE or node.target is operator.getitem:
+        if _kind(node) is not Kind.MOVE or node.target is operator.getitem or node in followed:
             continue
         parts = [user for user in node.users if user.target is operator.getitem]
         if all(map(is_last, parts)) and all(

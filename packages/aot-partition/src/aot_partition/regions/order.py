@@ -9,8 +9,8 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-import torch
 from torch import fx
 
 from aot_partition import _compat
@@ -26,22 +26,44 @@ def order_constraints(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     """
     before: dict[fx.Node, list[fx.Node]] = collections.defaultdict(list)
     calls = [node for node in graph.nodes if node.op.startswith("call_")]
-    for chain in ([n for n in calls if _is_random(n)], [n for n in calls if _has_effect(n)]):
+    draws: list[fx.Node] = []
+    effects: list[fx.Node] = []
+    writers: dict[fx.Node, set[int]] = {}
+    known: dict[Any, _Traits] = {}
+    for node in calls:
+        traits = known.get(node.target)
+        if traits is None:
+            traits = _traits(node)
+            if _compat.is_overload(node.target):
+                known[node.target] = traits
+        if traits.random:
+            draws.append(node)
+        if traits.effect:
+            effects.append(node)
+        if traits.write:
+            writers[node] = _written(node)
+    for chain in (draws, effects):
         for earlier, later in itertools.pairwise(chain):
             before[later].append(earlier)
-    writers = {node: _written(node) for node in calls if _compat.is_mutation(node)}
     if writers:
         _order_writes(calls, writers, before)
     return dict(before)
 
 
-def _is_random(node: fx.Node) -> bool:
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags or _compat.is_higher_order(node.target)
+class _Traits(NamedTuple):
+    random: bool
+    effect: bool
+    write: bool
 
 
-def _has_effect(node: fx.Node) -> bool:
-    return bool(node.is_impure()) or _compat.is_higher_order(node.target)
+def _traits(node: fx.Node) -> _Traits:
+    # What an operator that calls graphs does inside is not looked at.
+    calls_graphs = _compat.is_higher_order(node.target)
+    return _Traits(
+        random=_compat.draws_numbers(node.target) or calls_graphs,
+        effect=bool(node.is_impure()) or calls_graphs,
+        write=_compat.is_mutation(node),
+    )
 
 
 def _written(node: fx.Node) -> set[int]:

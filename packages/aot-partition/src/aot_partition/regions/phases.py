@@ -51,11 +51,15 @@ def assign_phases(
         for earlier in before.get(node, ()):
             followers.setdefault(earlier, []).append(node)
     last = max(phase.values(), default=0)
+    inputs_alone: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node in device_of and not _kept(node, inputs_alone):
+            inputs_alone.add(node)
     for node in reversed(graph.nodes):
         if node.op == "output" or _is_part(node):
             continue
         latest = _latest(node, device_of, followers, phase, last)
-        if latest > phase[node] and (node not in device_of or _is_better_late(node)):
+        if latest > phase[node] and (node not in device_of or _is_better_late(node, inputs_alone)):
             phase[node] = latest
             for part in node.users:
                 if _is_part(part):
@@ -111,10 +115,22 @@ def _is_part(node: fx.Node) -> bool:
     return node.target is operator.getitem
 
 
-def _is_better_late(node: fx.Node) -> bool:
-    """Tell whether a value is larger than what must be kept to compute it later."""
-    kept = [source for source in node.all_input_nodes if source.op not in ("placeholder", "get_attr")]
-    return _bytes([node]) >= _bytes(kept)
+def _kept(node: fx.Node, inputs_alone: Collection[fx.Node]) -> list[fx.Node]:
+    """Return what must be kept to compute a node later: not inputs of the graph, nor what follows from them alone.
+
+    Such values are put off together with all that leads to them.
+    """
+    return [
+        source
+        for source in node.all_input_nodes
+        if source.op not in ("placeholder", "get_attr") and source not in inputs_alone
+    ]
+
+
+def _is_better_late(node: fx.Node, inputs_alone: Collection[fx.Node]) -> bool:
+    """Tell whether a value is at least as large as what must be kept to compute it later."""
+    kept = _kept(node, inputs_alone)
+    return not kept or _bytes([node]) >= _bytes(kept)
 
 
 def _bytes(nodes: Collection[fx.Node]) -> int:
