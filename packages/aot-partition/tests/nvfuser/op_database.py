@@ -38,7 +38,9 @@ DTYPES = (
 CLAIMS = ClaimRules(devices=("cpu",), toolkit=True)
 
 # What they give is anything, or drawn at random: compared in shape, dtype and strides alone.
-ANY_VALUE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_permuted", "empty_strided"})
+ANY_VALUE = frozenset(
+    {"empty", "empty_like", "new_empty", "new_empty_strided", "empty_permuted", "empty_strided"}
+)
 
 # Where equal elements come in any order.
 TIED = frozenset({"sort", "argsort", "topk", "kthvalue", "median", "msort"})

@@ -47,7 +47,7 @@ ENTRIES = (
         for name in ("and", "or", "xor")
     ),
     Nvprim("where_number", overloads("where", "ScalarSelf", "ScalarOther", "Scalar"), Kind.POINTWISE),
-    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("lift_fresh_copy", "contiguous", "copy")),
+    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("contiguous", "copy")),
     *(_prim(name, Kind.POINTWISE) for name in _POINTWISE_PRIMS.split()),
     # Many made one.
     *(

@@ -43,8 +43,16 @@ def _writes_an_input(node: fx.Node) -> str | None:
 
 ENTRIES = (
     Nvprim("gather", overloads("gather"), Kind.INDEX, recomputable=False, rule=_integer_positions),
-    Nvprim("index_select", overloads("index_select"), Kind.INDEX, recomputable=False, rule=_integer_positions),
-    Nvprim("scatter", overloads("scatter", "src", "value"), Kind.INDEX, recomputable=False, rule=_integer_positions),
+    Nvprim(
+        "index_select", overloads("index_select"), Kind.INDEX, recomputable=False, rule=_integer_positions
+    ),
+    Nvprim(
+        "scatter",
+        overloads("scatter", "src", "value"),
+        Kind.INDEX,
+        recomputable=False,
+        rule=_integer_positions,
+    ),
     Nvprim(
         "embedding",
         overloads("embedding"),

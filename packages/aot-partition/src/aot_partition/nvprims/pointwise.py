@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from aot_partition.nvprims.common_rules import dense_result, floating, no_integers
+from aot_partition.nvprims.common_rules import dense_result, floating
 from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads
 
 __all__ = ["ENTRIES"]
@@ -19,17 +19,6 @@ _UNARY = (
 )
 
 _COMPARISONS = "eq ge gt le lt ne"
-
-
-def _rounding(node: fx.Node) -> str | None:
-    """Take true division, and integers rounded towards zero: all that nvFuser divides as ATen does."""
-    mode = call_arguments(node)["rounding_mode"]
-    if mode is None:
-        return None
-    integers = no_integers(node) is not None
-    if mode == "trunc" and integers:
-        return None
-    return f"rounding_mode={mode!r} of {'integers' if integers else 'floating-point numbers'}"
 
 
 def _weighs_by_result(node: fx.Node) -> str | None:
@@ -49,13 +38,8 @@ ENTRIES = (
     Nvprim("rsub", overloads("rsub", *_BINARY), Kind.POINTWISE, rule=_weighs_by_result),
     Nvprim("mul", overloads("mul", *_BINARY), Kind.POINTWISE),
     Nvprim("div", overloads("div", *_BINARY), Kind.POINTWISE),
-    Nvprim("div_rounded", overloads("div", "Tensor_mode", "Scalar_mode"), Kind.POINTWISE, rule=_rounding),
-    Nvprim(
-        "pow",
-        overloads("pow", "Tensor_Tensor", "Tensor_Scalar", "Scalar"),
-        Kind.POINTWISE,
-        rule=no_integers,
-    ),
+    Nvprim("div_rounded", overloads("div", "Tensor_mode", "Scalar_mode"), Kind.POINTWISE),
+    Nvprim("pow", overloads("pow", "Tensor_Tensor", "Tensor_Scalar", "Scalar"), Kind.POINTWISE),
     Nvprim("remainder", overloads("remainder", *_BINARY), Kind.POINTWISE),
     Nvprim("fmod", overloads("fmod", *_BINARY), Kind.POINTWISE),
     *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("atan2", "maximum", "minimum", "gcd")),

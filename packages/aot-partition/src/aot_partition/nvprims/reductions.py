@@ -39,10 +39,7 @@ ENTRIES = (
         rule=all_of(floating, _correction),
         pays_alone=True,
     ),
-    *(
-        Nvprim(name, overloads(name), Kind.REDUCTION, recomputable=False)
-        for name in ("cumsum", "cumprod")
-    ),
+    *(Nvprim(name, overloads(name), Kind.REDUCTION, recomputable=False) for name in ("cumsum", "cumprod")),
     Nvprim("topk", overloads("topk"), Kind.REDUCTION, recomputable=False),
     Nvprim(
         "argsort",

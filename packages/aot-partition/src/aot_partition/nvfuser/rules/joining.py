@@ -87,7 +87,9 @@ def slice_scatter(
     dim = positive(dim, len(sizes))
     first, last = slice_bounds(sizes[dim], start, end)
     before, after = {dim: (0, first)}, {dim: (last, sizes[dim])}
-    new = e.expanded(e.operand(src, e.out.dtype), meta(src).shape, (*sizes[:dim], last - first, *sizes[dim + 1 :]))
+    new = e.expanded(
+        e.operand(src, e.out.dtype), meta(src).shape, (*sizes[:dim], last - first, *sizes[dim + 1 :])
+    )
     parts = [sliced(e, e.tensor(self), sizes, before)] if first else []
     parts.append(new)
     if last < sizes[dim]:
