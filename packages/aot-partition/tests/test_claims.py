@@ -58,6 +58,9 @@ CLAIMED = {
     "dropout": (lambda x: aten.native_dropout.default(x, 0.5, True)[0], f32),
     "expanded strides": (aten.exp.default, f32[:1].expand(4, 6)),
     "a number on the CPU": (aten.add.Tensor, torch.ones(4, device="meta"), torch.tensor(2.0)),
+    "floored division": (lambda x: aten.div.Tensor_mode(x, x, rounding_mode="floor"), f32),
+    "integer powers": (aten.pow.Tensor_Tensor, i64, i64),
+    "decimals": (lambda x: aten.round.decimals(x, decimals=2), f32),
     "a write to an input": (lambda x, y: (aten.copy_.default(x, y), y)[1], f32.clone(), f32),
 }
 REFUSED = {
@@ -69,10 +72,7 @@ REFUSED = {
     "sparse": (aten.neg.default, f32.to_sparse(), "is not a plain tensor|layout"),
     "a fractional correction": (lambda x: aten.var.correction(x, [0], correction=0.5), f32, "correction 0.5"),
     "a step": (lambda x: aten.slice.Tensor(x, 1, 0, 6, 2), f32, "step 2"),
-    "floored division": (lambda x: aten.div.Tensor_mode(x, x, rounding_mode="floor"), f32, "rounding_mode"),
-    "integer powers": (aten.pow.Tensor_Tensor, i64, i64, "dtype int64"),
     "negative padding": (lambda x: aten.constant_pad_nd.default(x, [-1, 0]), f32, "a negative width"),
-    "decimals": (lambda x: aten.round.decimals(x, decimals=2), f32, "rounds to decimals"),
     "steps of floats": (lambda x: aten.arange.start_step(0.0, 1.0, 0.5) + x[0, 0], f32, "steps of dtype"),
     "two devices": (lambda x: aten._to_copy.default(x, device="meta"), f32, "two devices"),
     "parts of several dtypes": (lambda x, y: aten.cat.default([x, y]), f32, i64, "parts of several dtypes"),

@@ -11,6 +11,11 @@ from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads
 __all__ = ["ENTRIES"]
 
 
+def _integer_steps(node: fx.Node) -> str | None:
+    made = node.meta["val"]
+    return None if made.dtype in (torch.int64, torch.int32) else f"steps of dtype {made.dtype}"
+
+
 def _default_generator(node: fx.Node) -> str | None:
     return "a generator of its own" if call_arguments(node).get("generator") is not None else None
 
@@ -39,7 +44,7 @@ ENTRIES = (
         "iota",
         (*overloads("arange", "start_step"), torch.ops.prims.iota.default),
         Kind.CREATE,
-        rule=dense_result,
+        rule=all_of(dense_result, _integer_steps),
     ),
     _random("rand"),
     _random("randn"),

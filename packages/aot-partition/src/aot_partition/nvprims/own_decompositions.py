@@ -42,21 +42,6 @@ def _pad(gradient: Tensor, dim: int, before: int, after: int) -> Tensor:
     return padded
 
 
-def index(values: Tensor, indices: list[Tensor | None]) -> Any:
-    """Select along one dimension, where all but one index is missing; negative positions count from the end."""
-    given = [(dim, positions) for dim, positions in enumerate(indices) if positions is not None]
-    if len(given) != 1:
-        return NotImplemented
-    dim, positions = given[0]
-    if positions.dtype not in (torch.int64, torch.int32) or positions.device != values.device:
-        return NotImplemented
-    size = values.shape[dim]
-    counted = torch.where(positions < 0, positions + size, positions)
-    flat = counted.reshape(-1)
-    selected = torch.index_select(values, dim, flat)
-    return selected.reshape(*values.shape[:dim], *positions.shape, *values.shape[dim + 1 :])
-
-
 def arange(
     start: Any,
     end: Any,
@@ -79,6 +64,5 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.arange.start_step: arange,
     aten.slice_backward.default: slice_backward,
     aten.select_backward.default: select_backward,
-    aten.index.Tensor: index,
 }
 """Operator → function. Each returns ``NotImplemented`` for a call that it leaves as it is."""
