@@ -119,14 +119,17 @@ class Definition:
         last_input = max((i for i, each in enumerate(self.instructions) if _is_input(each)), default=-1)
         for position, each in enumerate(self.instructions):
             constant = each.arguments[0] if each.call == "define_scalar" else None
-            inexact = isinstance(constant, float) and math.isfinite(constant)
-            if inexact and float(f"{constant:.{digits}g}") != constant and position > last_input:
+            if isinstance(constant, float) and _needs_more(constant, digits) and position > last_input:
                 new = each._replace(arguments=(None,))
                 lifted.append((new, constant))
             else:
                 kept.append(each)
         ordered = [*kept[: last_input + 1], *(new for new, _ in lifted), *kept[last_input + 1 :]]
         return _renumbered(ordered), [constant for _, constant in lifted]
+
+
+def _needs_more(number: float, digits: int) -> bool:
+    return math.isfinite(number) and float(f"{number:.{digits}g}") != number
 
 
 def _is_input(instruction: Instruction) -> bool:
@@ -163,13 +166,21 @@ def _text(argument: Any) -> str:
 
 
 class Operations:
-    """The operations of nvFuser by their names: ``ops.add(x, y)`` appends one and returns its result."""
+    """The operations of nvFuser by their names: ``ops.add(x, y)``, or ``ops("add", x, y)``, appends one.
+
+    What it returns is the result, or a tuple of them.
+    """
 
     def __init__(self, record: Callable[..., Any]) -> None:
         self._record = record
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Value]:
         return functools.partial(self._record, f"ops.{name}")
+
+    def __call__(self, name: str, *arguments: Any) -> Value:
+        """Append the operation of a name."""
+        made: Value = self._record(f"ops.{name}", *arguments)
+        return made
 
 
 class Recorder:
@@ -195,7 +206,7 @@ class Recorder:
         stride_order: tuple[int, ...] | None = None,
     ) -> Value:
         """Add a tensor input; see `aot_partition.nvfuser.layouts`."""
-        order = {} if stride_order is None else {"stride_order": stride_order}
+        order: dict[str, Any] = {} if stride_order is None else {"stride_order": stride_order}
         value: Value = self._call(
             "define_tensor", shape=shape, contiguity=contiguity, dtype=dtype, is_cpu=is_cpu, **order
         )

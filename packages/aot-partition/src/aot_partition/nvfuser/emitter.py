@@ -170,7 +170,7 @@ class Emitter:
         Sorting and scanning fused with others needs headers of a CUDA toolkit as old as nvFuser's NVRTC, and some
         combinations can't be put in order; alone, each has a kernel.
         """
-        made = getattr(self.ops, name)(self.ops.segment_set(value), *said)
+        made: Any = self.ops(name, self.ops.segment_set(value), *said)
         if isinstance(made, Value):
             return self.ops.segment_set(made)
         return tuple(self.ops.segment_set(each) for each in made)

@@ -84,7 +84,7 @@ class Sizes:
         else:
             made, *others = read
             for each in others:
-                made = getattr(ops, _OPERATIONS[kind])(made, each)
+                made = ops(_OPERATIONS[kind], made, each)
         return made
 
     def _scalar(self, number: int | Value) -> Value:

@@ -23,7 +23,7 @@ def _comparison(name: str) -> Callable[[Emitter, Any, Any], Value]:
             # Ordered like integers: False < True.
             dtype = torch.int64
         a, b = e.operand(self, dtype, e.out.dim()), e.operand(other, dtype, e.out.dim())
-        made: Value = getattr(e.ops, name)(a, b)
+        made: Value = e.ops(name, a, b)
         return made
 
     return emit
@@ -74,7 +74,7 @@ def _bitwise(name: str, of_booleans: str) -> Callable[[Emitter, Any, Any], Value
     def emit(e: Emitter, self: Any, other: Any) -> Value:
         dtype = binary_dtype(e, self, other)
         a, b = e.operand(self, dtype, e.out.dim()), e.operand(other, dtype, e.out.dim())
-        return e.result(getattr(e.ops, of_booleans if dtype is torch.bool else name)(a, b), dtype)
+        return e.result(e.ops(of_booleans if dtype is torch.bool else name, a, b), dtype)
 
     return emit
 
@@ -114,7 +114,7 @@ def _float_test(name: str, of_integers: bool) -> Callable[[Emitter, fx.Node], Va
         dtype = meta(self).dtype
         if not dtype.is_floating_point:
             return e.full(e.out.shape, of_integers, torch.bool)
-        made: Value = getattr(e.ops, name)(e.operand(self, compute_dtype(dtype)))
+        made: Value = e.ops(name, e.operand(self, compute_dtype(dtype)))
         return made
 
     return emit

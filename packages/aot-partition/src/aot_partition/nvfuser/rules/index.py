@@ -7,7 +7,7 @@ user's error, as it is in eager PyTorch, where it ends in an assertion on the de
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -96,7 +96,7 @@ def index(e: Emitter, self: fx.Node, indices: Sequence[fx.Node | None]) -> Value
     sizes = meta(self).shape
     given = {i: each for i, each in enumerate(indices) if each is not None}
     kept = [i for i in range(len(sizes)) if i not in given]
-    common = torch.broadcast_shapes(*(meta(each).shape for each in given.values()))
+    common = _broadcast(meta(each).shape for each in given.values())
     # Where indexed dimensions lie apart, their common shape comes first; else it stays where they were.
     adjacent = list(given) == list(range(min(given), max(given) + 1))
     front = [i for i in kept if i < min(given)] if adjacent else []
@@ -187,7 +187,7 @@ def index_put(
     """Values laid at the indices of several leading dimensions together: rows of a matrix laid at one index."""
     sizes = tuple(meta(self).shape)
     given = {i: each for i, each in enumerate(indices) if each is not None}
-    common = torch.broadcast_shapes(*(meta(each).shape for each in given.values()))
+    common = _broadcast(meta(each).shape for each in given.values())
     kept = sizes[len(given) :]
     rows, columns, count = math.prod(sizes[: len(given)]), math.prod(kept), math.prod(common)
     linear = _linear(e, given, sizes, common)

@@ -29,7 +29,7 @@ INTEGER_PRESERVING = ("ceil", "floor", "round", "trunc")
 def _float_function(name: str) -> Callable[[Emitter, fx.Node], Value]:
     def emit(e: Emitter, x: fx.Node) -> Value:
         dtype = compute_dtype(_compat.promoted(meta(x), to="float"))
-        return e.result(getattr(e.ops, name)(e.operand(x, dtype)), dtype)
+        return e.result(e.ops(name, e.operand(x, dtype)), dtype)
 
     return emit
 
@@ -45,7 +45,7 @@ def _rounding(name: str) -> Callable[[Emitter, fx.Node], Value]:
         dtype = compute_dtype(e.out.dtype)
         if not dtype.is_floating_point:
             return e.ops.set(e.tensor(x))
-        return e.result(getattr(e.ops, name)(e.operand(x, dtype)), dtype)
+        return e.result(e.ops(name, e.operand(x, dtype)), dtype)
 
     return emit
 
@@ -57,7 +57,7 @@ for _name in INTEGER_PRESERVING:
 def _same_dtype(name: str) -> Callable[[Emitter, fx.Node], Value]:
     def emit(e: Emitter, x: fx.Node) -> Value:
         dtype = compute_dtype(e.out.dtype)
-        return e.result(getattr(e.ops, name)(e.operand(x, dtype)), dtype)
+        return e.result(e.ops(name, e.operand(x, dtype)), dtype)
 
     return emit
 
@@ -199,7 +199,7 @@ def _same_rule(name: str) -> Callable[..., Value]:
     def emit(e: Emitter, self: Any, other: Any) -> Value:
         dtype = binary_dtype(e, self, other)
         a, b = e.operand(self, dtype, e.out.dim()), e.operand(other, dtype, e.out.dim())
-        return e.result(getattr(e.ops, name)(a, b), dtype)
+        return e.result(e.ops(name, a, b), dtype)
 
     return emit
 

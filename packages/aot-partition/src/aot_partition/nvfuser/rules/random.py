@@ -33,7 +33,7 @@ def _drawn(
     wide = compute_dtype(dtype)
     bounds = (e.constant(first, wide), e.constant(second, wide))
     seed, offset = e.drawing()
-    made = getattr(e.ops, name)(*bounds, e.shape(like.shape), rng_seed=seed, rng_offset=offset, dtype=wide)
+    made = e.ops(name, *bounds, e.shape(like.shape), rng_seed=seed, rng_offset=offset, dtype=wide)
     return e.cast(made, wide, dtype)
 
 

@@ -37,7 +37,7 @@ def reduced(
     """Reduce, and put dimensions of size 1 in the place of those reduced where they are kept."""
     if not dims:
         return e.ops.set(value)
-    made = getattr(e.ops, name)(value, dims, *said)
+    made = e.ops(name, value, dims, *said)
     return with_kept_dims(e, made, rank, dims) if keepdim else made
 
 
@@ -148,7 +148,8 @@ def _variance_and_mean(
         # One element: reduced along a dimension of size 1.
         value, dims = e.ops.broadcast(value, (True,)), [0]
     whole = 1 if correction is None else int(correction)
-    spread, middle = e.ops.var_mean(value, dims, whole, False)
+    both: Any = e.ops.var_mean(value, dims, whole, False)
+    spread, middle = both
     if keepdim and rank:
         spread, middle = with_kept_dims(e, (spread, middle), rank, dims)
     return e.cast(spread, dtype, target), e.cast(middle, dtype, target)
@@ -178,10 +179,10 @@ def _arg_extreme(name: str) -> Callable[..., Value]:
         if dim is None:
             flat = (math.prod(sizes),)
             value = value if len(sizes) == 1 else e.ops.reshape(value, e.shape(flat))
-            place = first_index(e, value, dtype, flat, 0, getattr(e.ops, name)(value, (0,)))
+            place = first_index(e, value, dtype, flat, 0, e.ops(name, value, (0,)))
             return with_kept_dims(e, place, len(sizes), list(range(len(sizes)))) if keepdim else place
         dim = positive(dim, len(sizes))
-        place = first_index(e, value, dtype, sizes, dim, getattr(e.ops, name)(value, (dim,)))
+        place = first_index(e, value, dtype, sizes, dim, e.ops(name, value, (dim,)))
         return with_kept_dims(e, place, len(sizes), [dim]) if keepdim else place
 
     return emit
@@ -202,7 +203,7 @@ def _extreme_and_place(name: str) -> Callable[..., tuple[Value, Value]]:
             return e.ops.set(e.tensor(self)), e.full((), 0, torch.int64)
         dtype, dim = _ordered_dtype(source), positive(dim, len(sizes))
         value = e.operand(self, dtype)
-        best = getattr(e.ops, name)(value, (dim,))
+        best = e.ops(name, value, (dim,))
         place = first_index(e, value, dtype, sizes, dim, best)
         if keepdim:
             best, place = with_kept_dims(e, (best, place), len(sizes), [dim])

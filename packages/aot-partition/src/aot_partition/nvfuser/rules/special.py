@@ -275,9 +275,9 @@ def _wave(order: int, part: str) -> Callable[[torch.Tensor], torch.Tensor]:
         x = (50 / (t + 1).clamp(min=1e-300)).sqrt().clamp(max=1e4)
         phase = x - (math.pi / 4 + order * math.pi / 2)
         factor = (math.pi * x / 2).sqrt()
-        if part == "even":
-            return factor * (j(x) * phase.cos() + y(x) * phase.sin())
-        return factor * (y(x) * phase.cos() - j(x) * phase.sin()) * x
+        even: torch.Tensor = factor * (j(x) * phase.cos() + y(x) * phase.sin())
+        odd: torch.Tensor = factor * (y(x) * phase.cos() - j(x) * phase.sin()) * x
+        return even if part == "even" else odd
 
     return smooth
 
@@ -351,7 +351,8 @@ _ERFCX_MIDDLE = 3.75
 
 def _erfcx_smooth(t: torch.Tensor) -> torch.Tensor:
     x = _ERFCX_MIDDLE * (1 + t) / (1 - t).clamp(min=1e-15)
-    return (1 + 2 * x) * torch.special.erfcx(x)
+    smooth: torch.Tensor = (1 + 2 * x) * torch.special.erfcx(x)
+    return smooth
 
 
 def _scaled_erfc(a: Arithmetic, x: Value) -> Value:

@@ -25,13 +25,24 @@ from aot_partition.nvfuser.definition import DATA_TYPES, Definition
 
 __all__ = ["DataType", "FusionSemanticsError", "Interpreter", "interpret", "run_printed"]
 
-DataType = enum.Enum(
-    "DataType", {**{name: name for name in DATA_TYPES.values()}, "Index": "Index", "Null": "Null"}
-)
-"""Stands for nvFuser's own."""
 
-_DTYPES = {getattr(DataType, name): dtype for dtype, name in DATA_TYPES.items()} | {
-    DataType.Index: torch.int64
+class DataType(enum.Enum):
+    """Stands for nvFuser's own."""
+
+    Double = torch.float64
+    Float = torch.float32
+    Half = torch.float16
+    BFloat16 = torch.bfloat16
+    Int = torch.int64
+    Int32 = torch.int32
+    Bool = torch.bool
+    Index = "index"
+    Null = "null"
+
+
+_DTYPES: dict[Any, torch.dtype] = {
+    **{getattr(DataType, name): dtype for dtype, name in DATA_TYPES.items()},
+    DataType.Index: torch.int64,
 }
 _NARROW = (torch.float16, torch.bfloat16)
 
@@ -502,7 +513,7 @@ class _Operations:
             raise FusionSemanticsError(f"a correction of {correction!r}")
         mean, squares, count = self.welford(x, dims)
         made = squares / (count - correction).clamp(min=0)
-        return (made, mean) if not keepdim else _with_dims((made, mean), dims)
+        return (_with_dims(made, dims), _with_dims(mean, dims)) if keepdim else (made, mean)
 
     def cumsum(self, x: torch.Tensor, dim: int, init: Any = None) -> torch.Tensor:
         """Sums up to each element."""
@@ -546,13 +557,10 @@ class _Operations:
         return torch.nn.functional.linear(x, weight, bias)
 
 
-def _with_dims(values: Sequence[torch.Tensor], dims: Sequence[int]) -> tuple[torch.Tensor, ...]:
-    made = []
-    for value in values:
-        for dim in sorted(dims):
-            value = value.unsqueeze(dim)
-        made.append(value)
-    return tuple(made)
+def _with_dims(value: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    for dim in sorted(dims):
+        value = value.unsqueeze(dim)
+    return value
 
 
 def _added_one_by_one(x: torch.Tensor, dims: Sequence[int], keepdim: bool) -> torch.Tensor:
