@@ -116,6 +116,11 @@ def index(e: Emitter, self: fx.Node, indices: Sequence[fx.Node | None]) -> Value
     return reshaped(e, made, flat, e.out.shape)
 
 
+def _broadcast(shapes: Iterable[Sequence[Any]]) -> tuple[Any, ...]:
+    common: tuple[Any, ...] = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+    return common
+
+
 def _linear(e: Emitter, given: dict[int, fx.Node], sizes: Sequence[int], common: Sequence[Any]) -> Value:
     linear: Value | None = None
     for i, each in given.items():
