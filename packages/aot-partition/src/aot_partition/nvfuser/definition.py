@@ -177,9 +177,9 @@ class Operations:
     def __getattr__(self, name: str) -> Callable[..., Value]:
         return functools.partial(self._record, f"ops.{name}")
 
-    def __call__(self, name: str, *arguments: Any) -> Value:
+    def __call__(self, name: str, *arguments: Any, **keywords: Any) -> Value:
         """Append the operation of a name."""
-        made: Value = self._record(f"ops.{name}", *arguments)
+        made: Value = self._record(f"ops.{name}", *arguments, **keywords)
         return made
 
 

@@ -32,7 +32,7 @@ Decomposition = Callable[..., Any]
 CHOSEN = (
     "_batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional _log_softmax "
     "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _softmax "
-    "batch_norm_backward elu float_power gelu hardtanh leaky_relu linalg_vector_norm logaddexp "
+    "batch_norm_backward dist elu float_power gelu hardtanh leaky_relu linalg_vector_norm logaddexp "
     "native_batch_norm native_group_norm native_layer_norm repeat"
 )
 """Core ATen operators that are taken apart nevertheless: each into operators of the op set."""

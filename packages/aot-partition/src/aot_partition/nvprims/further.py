@@ -20,7 +20,7 @@ def _prim(name: str, kind: Kind, *, recomputable: bool = True) -> Nvprim:
     return Nvprim(f"prims_{name}", (getattr(prims, name).default,), kind, recomputable)
 
 
-_POINTWISE = "addcdiv addcmul floor_divide fmax fmin hypot nan_to_num sgn"
+_POINTWISE = "addcdiv addcmul angle floor_divide fmax fmin hypot nan_to_num sgn"
 _POINTWISE_PRIMS = "add sub mul sqrt ceil floor round trunc hypot"
 _SPECIAL = (
     "digamma i0 polygamma special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 "
@@ -31,6 +31,7 @@ _SPECIAL = (
 _SPECIAL_PRIMS = (
     "bessel_i0 bessel_i0e bessel_i1 bessel_i1e bessel_j0 bessel_j1 erfcx ndtri spherical_bessel_j0"
 )
+_REPLACING = "slice_scatter select_scatter diagonal_scatter"
 _EMPTY = "empty_like new_empty empty_strided new_empty_strided empty_permuted"
 
 ENTRIES = (
@@ -69,7 +70,11 @@ ENTRIES = (
     Nvprim("round_decimals", overloads("round", "decimals"), Kind.POINTWISE),
     # Other places.
     *(_prim(name, Kind.MOVE) for name in ("transpose", "view_of", "broadcast_in_dim", "squeeze")),
-    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("view_copy", "expand_copy", "roll")),
+    *(
+        Nvprim(name, overloads(name), Kind.POINTWISE)
+        for name in ("view_copy", "expand_copy", "permute_copy", "roll")
+    ),
+    Nvprim("unbind_copy", overloads("unbind_copy", "int"), Kind.POINTWISE),
     Nvprim("select_copy", overloads("select_copy", "int"), Kind.POINTWISE),
     Nvprim("slice_copy", overloads("slice_copy", "Tensor"), Kind.POINTWISE),
     # A diagonal is a view for ATen, and a selection here: not worth a region by itself.
@@ -91,10 +96,15 @@ ENTRIES = (
     Nvprim("index_put", overloads("index_put"), Kind.INDEX, recomputable=False),
     Nvprim("as_strided_copy", overloads("as_strided_copy"), Kind.INDEX),
     *(Nvprim(name, overloads(name), Kind.INDEX) for name in ("unfold", "unfold_copy")),
-    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in ("slice_scatter", "select_scatter")),
+    *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in _REPLACING.split()),
     # Special functions, by series.
     *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in _SPECIAL.split()),
     *(_prim(name, Kind.POINTWISE) for name in _SPECIAL_PRIMS.split()),
+    # Random numbers: what is drawn is kept, not drawn again.
+    *(
+        Nvprim(name, overloads(name, *suffixes), Kind.RANDOM, recomputable=False)
+        for name, *suffixes in (("bernoulli", "default", "p"), ("uniform",), ("normal_functional",))
+    ),
     # Numbers.
     Nvprim("arange", overloads("arange", "default", "start"), Kind.CREATE, rule=dense_result),
     *(Nvprim(name, overloads(name), Kind.CREATE, rule=dense_result) for name in _EMPTY.split()),

@@ -30,7 +30,7 @@ def _adds_elements(node: fx.Node) -> str | None:
     widths = call_arguments(node)["pad"]
     if any(not isinstance(width, int) for width in widths):
         return "a symbolic width"
-    return "a negative width" if any(width < 0 for width in widths) else None
+    return None
 
 
 def _view(name: str, *suffixes: str, rule: object = None) -> Nvprim:

@@ -116,3 +116,31 @@ def select_scatter(e: Emitter, self: fx.Node, src: fx.Node, dim: int, index: int
     wide = compute_dtype(e.out.dtype)
     old = e.operand(self, wide)
     return e.result(e.ops.where(hit, e.cast(new, e.out.dtype, wide), old), wide)
+
+
+def _static_square(node: fx.Node, self: fx.Node, src: fx.Node, *_: Any) -> str | None:
+    return _in_a_row(node, self, src)
+
+
+@rule(aten.diagonal_scatter.default, kind="shape", claim=_static_square)
+def diagonal_scatter(
+    e: Emitter, self: fx.Node, src: fx.Node, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    """A tensor with a diagonal of two dimensions replaced: what lies there is read where rows meet columns."""
+    sizes = meta(self).shape
+    rank, wide = len(sizes), compute_dtype(e.out.dtype)
+    dim1, dim2 = positive(dim1, rank), positive(dim2, rank)
+    rows, columns = (e.along(e.indices(sizes[dim]), dim, rank) for dim in (dim1, dim2))
+    hit = e.ops.eq(e.ops.add(rows, e.constant(offset, torch.int64)), columns)
+    # The new elements, their last dimension laid along the rows, as far as the diagonal reaches, and zeros beyond.
+    new, length = e.operand(src, wide), meta(src).shape[-1]
+    before = max(0, -offset)
+    room = (before, sizes[dim1] - before - length)
+    if any(room):
+        new = e.ops.pad(new, room, e.constant(0, wide))
+    others = [i for i in range(rank) if i not in (dim1, dim2)]
+    order = sorted(range(rank - 1), key=lambda i: (*others, dim1)[i])
+    if order != list(range(rank - 1)):
+        new = e.ops.permute(new, order)
+    new = e.ops.broadcast(new, tuple(i == dim2 for i in range(rank)))
+    return e.result(e.ops.where(hit, new, e.operand(self, wide)), wide)

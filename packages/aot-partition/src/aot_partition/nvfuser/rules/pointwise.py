@@ -320,3 +320,14 @@ def add_quotient(e: Emitter, self: fx.Node, tensor1: fx.Node, tensor2: fx.Node, 
     dtype = compute_dtype(e.out.dtype)
     a, b, c = (e.operand(each, dtype, e.out.dim()) for each in (self, tensor1, tensor2))
     return e.result(e.ops.add(a, e.ops.truediv(_scaled(e, b, value, dtype), c)), dtype)
+
+
+@rule(aten.angle.default)
+def angle(e: Emitter, self: fx.Node) -> Value:
+    """π for what is negative, 0 for what is not, and NaN for NaN."""
+    dtype = compute_dtype(e.out.dtype)
+    x = e.operand(self, dtype)
+    made = e.ops.where(
+        e.ops.lt(x, e.constant(0, dtype)), e.constant(math.pi, dtype), e.full(e.out.shape, 0, dtype)
+    )
+    return e.result(e.ops.where(e.ops.isnan(x), x, made), dtype)

@@ -61,3 +61,38 @@ def dropout(e: Emitter, input: fx.Node, p: float, train: bool | None) -> tuple[V
     scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
     scaled = e.ops.mul(e.ops.mul(x, e.ops.cast(kept, wide)), e.constant(scale, wide))
     return e.cast(scaled, wide, result.dtype), kept
+
+
+def _plain_chance(node: fx.Node, self: fx.Node, p: Any = None, *, generator: Any = None) -> str | None:
+    if isinstance(p, fx.Node):
+        return "with the chance of a tensor"
+    return _floating_point(node, generator=generator)
+
+
+@rule(aten.bernoulli.default, aten.bernoulli.p, kind="random", claim=_plain_chance)
+def bernoulli(e: Emitter, self: fx.Node, p: float | None = None, **_: Any) -> Value:
+    """1 by a chance that is one number, or that each element says, and 0 else."""
+    wide = compute_dtype(e.out.dtype)
+    chance = e.operand(self, wide) if p is None else e.constant(p, wide)
+    drawn = _drawn(e, "uniform", 0.0, 1.0, wide, e.out)
+    return e.cast(e.ops.lt(drawn, chance), torch.bool, e.out.dtype)
+
+
+def _finite_bounds(node: fx.Node, self: fx.Node, *bounds: Any, generator: Any = None) -> str | None:
+    if any(isinstance(each, fx.Node) for each in bounds):
+        return "between symbolic numbers"
+    return _floating_point(node, generator=generator)
+
+
+@rule(aten.uniform.default, kind="random", claim=_finite_bounds)
+def uniform_between(e: Emitter, self: fx.Node, *bounds: float, **_: Any) -> Value:
+    """Numbers from an interval, by default [0, 1)."""
+    low, high = (*bounds, *(0.0, 1.0)[len(bounds) :])
+    return _drawn(e, "uniform", low, high, e.out.dtype, e.out)
+
+
+@rule(aten.normal_functional.default, kind="random", claim=_finite_bounds)
+def normal_about(e: Emitter, self: fx.Node, *moments: float, **_: Any) -> Value:
+    """Normally distributed numbers of a mean and a deviation, by default 0 and 1."""
+    mean, deviation = (*moments, *(0.0, 1.0)[len(moments) :])
+    return _drawn(e, "normal", mean, deviation, e.out.dtype, e.out)

@@ -41,7 +41,7 @@ def selected(e: Emitter, value: Value, index: Value, dim: int) -> Value:
     return made
 
 
-@rule(aten.permute.default, kind="shape")
+@rule(aten.permute.default, aten.permute_copy.default, kind="shape")
 def permute(e: Emitter, self: fx.Node, dims: Sequence[int]) -> Value:
     """Dimensions in another order."""
     return _permuted(e, self, [positive(dim, meta(self).dim()) for dim in dims])
@@ -238,7 +238,7 @@ def split(e: Emitter, self: fx.Node, split_sizes: Any, dim: int = 0) -> tuple[Va
     return tuple(parts)
 
 
-@rule(aten.unbind.int, kind="shape", claim=_static_sizes)
+@rule(aten.unbind.int, aten.unbind_copy.int, kind="shape", claim=_static_sizes)
 def unbind(e: Emitter, self: fx.Node, dim: int = 0) -> tuple[Value, ...]:
     """All indices of a dimension, one by one."""
     sizes = meta(self).shape

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from aot_partition.nvfuser.definition import DATA_TYPES, Definition
@@ -236,6 +237,15 @@ def _divided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.true_divide(a, b) if a.dtype.is_floating_point else torch.div(a, b, rounding_mode="trunc")
 
 
+def _exact_fmod(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The remainder as C and CUDA have it: torch's vectorized one is NaN where the quotient is huge."""
+    if not a.dtype.is_floating_point:
+        return torch.fmod(a, b)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        made = np.fmod(*(each.contiguous().numpy() for each in torch.broadcast_tensors(a, b)))  # type: ignore[no-untyped-call]
+    return torch.as_tensor(made, dtype=a.dtype)
+
+
 def _logical(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     def compute(self: Any, *operands: Any) -> Any:
         for each in operands:
@@ -254,7 +264,7 @@ _FLOATING = (
 _KEPT = (
     "abs ceil floor frac neg relu round sign trunc bitwise_not isnan isinf isfinite isposinf isneginf signbit"
 )
-_PAIRS = "add sub mul pow maximum minimum remainder fmod gcd eq ne lt le gt ge"
+_PAIRS = "add sub mul pow maximum minimum remainder gcd eq ne lt le gt ge"
 
 
 class _Operations:
@@ -273,7 +283,7 @@ class _Operations:
     for _name in _PAIRS.split():
         locals()[_name] = _pair(getattr(torch, _name))
     div = _pair(_divided)
-    mod = _pair(torch.fmod)
+    fmod = mod = _pair(_exact_fmod)
     bitwise_and, bitwise_or, bitwise_xor = (
         _pair(torch.bitwise_and),
         _pair(torch.bitwise_or),
