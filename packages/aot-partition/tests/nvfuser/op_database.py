@@ -304,6 +304,8 @@ def closer(one: torch.Tensor, other: torch.Tensor, exact: Any, relative: float, 
     if not isinstance(exact, torch.Tensor) or exact.shape != one.shape:
         return False
     mine, eagers = (one.double() - exact.double()).abs(), (other.double() - exact.double()).abs()
+    # Eager's vectorized kernels give NaN here and there for a number: being nearer is not being wrong.
+    eagers = torch.where(eagers.isnan() & ~exact.double().isnan(), math.inf, eagers)
     allowed = torch.maximum(2 * eagers, absolute + relative * exact.double().abs())
     same = (one.double() == other.double()) | (one.isnan() & other.isnan())
     return bool((same | (mine <= allowed) | (eagers.isnan() & mine.isnan())).all())

@@ -538,7 +538,13 @@ class _Operations:
         return torch.cummin(x, dim).values
 
     def uniform(
-        self, minval: float, maxval: float, shape: Sequence[int], rng_seed: int, rng_offset: int, dtype: Any
+        self,
+        minval: float,
+        maxval: float,
+        shape: Sequence[int],
+        rng_seed: int,
+        rng_offset: int,
+        dtype: Any = DataType.Float,
     ) -> torch.Tensor:
         """Numbers from an interval; the same for the same seed and offset, and other ones than nvFuser's."""
         generator = torch.Generator().manual_seed(rng_seed + 7919 * rng_offset)
@@ -546,7 +552,13 @@ class _Operations:
         return minval + (maxval - minval) * drawn
 
     def normal(
-        self, mean: float, std: float, shape: Sequence[int], rng_seed: int, rng_offset: int, dtype: Any
+        self,
+        mean: float,
+        std: float,
+        shape: Sequence[int],
+        rng_seed: int,
+        rng_offset: int,
+        dtype: Any = DataType.Float,
     ) -> torch.Tensor:
         """Normally distributed numbers; the same for the same seed and offset, and other ones than nvFuser's."""
         generator = torch.Generator().manual_seed(rng_seed + 7919 * rng_offset)
