@@ -8,10 +8,10 @@
 
 Each sample is traced with the decompositions of the nvprims backends and claimed. Where all of it is claimed and
 something computes, it is made one region, which runs twice: its definition in the reference interpreter, and, where
-nvFuser is installed, what nvFuser itself prints of the fusion that it built. Both results are compared with eager's, in
-dtype, shape and value. With ``--fake-cuda`` nothing is compared: nvFuser segments, schedules, generates code for a
-device that does not exist and compiles it. The exit status is 1 if a value is wrong, or if a claimed fusion could not be
-built or compiled.
+nvFuser is installed, what nvFuser itself prints of the fusion that it built. Both results are compared with eager's,
+in dtype, shape and value. With ``--fake-cuda`` nothing is compared: nvFuser segments, schedules, generates code for a
+device that does not exist and compiles it. The exit status is 1 if a value is wrong, or if a claimed fusion could not
+be built or compiled; interrupted, it reports on what was done.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from op_database import Entry
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 TESTS = Path(__file__).resolve().parents[1] / "packages" / "aot-partition" / "tests" / "nvfuser"
-sys.path.insert(0, str(TESTS))
 
 import torch
 
@@ -44,6 +47,7 @@ def main() -> int:
     parser.add_argument("--max-samples", type=int, default=10**9, metavar="N", help="of each entry and dtype")
     parser.add_argument("--fake-cuda", type=int, choices=(80, 90, 100), metavar="SM", help="80, 90 or 100")
     options = parser.parse_args()
+    sys.path.insert(0, str(TESTS))
     if options.fake_cuda and "AOT_FAKE_SM" not in os.environ:
         import fake_cuda
 
@@ -90,21 +94,23 @@ class Run:
             flush=True,
         )
         start = time.perf_counter()
-        for number, entry in enumerate(chosen, 1):
+        try:
             for dtype in self.dtypes:
-                statuses = self.run_entry(entry, dtype)
-                if dtype is torch.float32:
-                    self.entries[verdict(statuses)] += 1
-            if number % 50 == 0:
-                done = time.perf_counter() - start
-                print(
-                    f"  {number} of {len(chosen)} entries, {self.compared} samples in fusions, {done:.0f} s",
-                    flush=True,
-                )
+                self.run_dtype(dtype, chosen)
+                seconds = time.perf_counter() - start
+                print(f"  {dtype}: {self.compared} samples compared so far, {seconds:.0f} s", flush=True)
+        except KeyboardInterrupt:
+            print("interrupted: what follows is of what was done")
         self.report(time.perf_counter() - start)
         return int(bool(self.faults))
 
-    def run_entry(self, entry: object, dtype: torch.dtype) -> list[str]:
+    def run_dtype(self, dtype: torch.dtype, chosen: list[Entry]) -> None:
+        for entry in chosen:
+            statuses = self.run_entry(entry, dtype)
+            if dtype is torch.float32:
+                self.entries[verdict(statuses)] += 1
+
+    def run_entry(self, entry: Entry, dtype: torch.dtype) -> list[str]:
         from op_database import run_sample, samples_of
 
         statuses = []
@@ -135,8 +141,9 @@ class Run:
             counted = ", ".join(f"{count} {status}" for status, count in self.entries.most_common())
             print(f"entries in float32: {counted}")
         if self.options.fake_cuda:
+            failed = self.faults["compile"]
             print(
-                f"{len(self.definitions)} fusions compiled for sm_{self.options.fake_cuda}, {self.faults['compile']} failed"
+                f"{len(self.definitions)} fusions for sm_{self.options.fake_cuda}, {failed} did not compile"
             )
         else:
             wrong = ", ".join(f"{self.faults[path]} on the path {path!r}" for path in self.executors)
