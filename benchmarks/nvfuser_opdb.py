@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from op_database import Entry
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-TESTS = Path(__file__).resolve().parents[1] / "packages" / "aot-partition" / "tests" / "nvfuser"
 
 import torch
+
+TESTS = Path(__file__).resolve().parents[1] / "packages" / "aot-partition" / "tests" / "nvfuser"
 
 
 def main() -> int:
