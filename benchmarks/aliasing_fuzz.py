@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from aliasing.plan import plan_for
 from aliasing.pool import run_in_chunks
-from aliasing.report import kinds_table, rejections, reproducer, verdict_table
+from aliasing.report import kinds_table, one_object_for_two, rejections, reproducer, verdict_table
 from aliasing.run import find_case, judge, resolve
 from aliasing.shrink import shrink
 
@@ -58,6 +58,7 @@ def main() -> int:
     print(rejections(records), end="\n\n")
     print(kinds_table(records, list(backends)), end="\n\n")
     print(verdict_table(records, list(backends)))
+    print(one_object_for_two(records, list(backends)))
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"torch": torch.__version__, "seed": options.seed, "records": records}, file, indent=1)

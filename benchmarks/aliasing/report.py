@@ -12,7 +12,7 @@ from aliasing.plan import CHANGING, INPUT_KINDS, MODES, MUTATIONS, OUTPUT_KINDS
 from aliasing.program import Program
 from aliasing.run import VERDICTS, Case
 
-__all__ = ["kinds_table", "rejections", "reproducer", "verdict_table"]
+__all__ = ["kinds_table", "one_object_for_two", "rejections", "reproducer", "verdict_table"]
 
 Record = dict[str, Any]
 """What a worker writes of one program: index, plan, rejected, and a judgement for each backend."""
@@ -33,6 +33,29 @@ def verdict_table(records: Sequence[Record], backends: Sequence[str]) -> str:
             counts = Counter(record["results"][backend]["verdict"] for record in chosen)
             cells = "".join(f"{_share(counts[verdict], len(chosen)):>20}" for verdict in VERDICTS)
             lines.append(f"{backend:<16}{label:<12}{len(chosen):>9}{cells}")
+    return "\n".join(lines)
+
+
+def one_object_for_two(records: Sequence[Record], backends: Sequence[str]) -> str:
+    """Return how many of the silently wrong differ in nothing but which outputs are one Python object.
+
+    Inductor computes two equal views once, and returns one tensor for both: the same elements in the same memory.
+    No analysis of inputs and outputs has a say in that.
+    """
+    lines = []
+    for backend in backends:
+        silent = [record for record in records if record["results"][backend]["verdict"] == "silently wrong"]
+        kinds = [
+            {d.partition(" of ")[0] for d in record["results"][backend]["differences"]} for record in silent
+        ]
+        alone = [
+            record for record, found in zip(silent, kinds, strict=True) if all("identity" in k for k in found)
+        ]
+        unchanging = sum(record["plan"]["inputs"] not in CHANGING for record in alone)
+        lines.append(
+            f"{backend:<16}silently wrong only in that two outputs are one object: {len(alone)}, "
+            f"of them with unchanging aliasing: {unchanging}"
+        )
     return "\n".join(lines)
 
 

@@ -38,7 +38,13 @@ def test_backends_of_requirements_are_declared():
     for requirement in REQUIRED:
         declared = importlib.metadata.distribution(requirement.name).entry_points
         assert {entry.name for entry in declared if entry.group == "aot_backends"} <= visible
-    assert {"aot_core_eager", "aot_inductor_debug", "aot_mem_efficient"} <= visible
+    assert {
+        "aot_core_eager",
+        "aot_inductor_debug",
+        "aot_mem_efficient",
+        "nvprims_aten",
+        "nvprims_nvfuser",
+    } <= visible
 
 
 def test_only_the_extra_holds_torch_to_the_line_of_torch_xla():

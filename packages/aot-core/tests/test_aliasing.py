@@ -222,6 +222,18 @@ def of_intermediate(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return view, y
 
 
+def test_a_view_of_what_is_not_returned() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 2
+        with torch.no_grad():
+            return y.flatten(), x
+
+    x = torch.ones(2, 3, requires_grad=True) * 1
+    out, same = torch.compile(f, backend=aot_core_eager)(x)
+    assert (out.requires_grad, out.grad_fn, same is x) == (True, None, True)
+    torch.testing.assert_close(out.detach(), torch.full((6,), 2.0))
+
+
 @pytest.mark.parametrize("function", [of_input, of_intermediate])
 def test_a_view_made_under_no_grad_passes_no_gradient(function: Any) -> None:
     seen = []
@@ -496,6 +508,18 @@ class TestVariants:
             torch.testing.assert_close(out, want[start : start + 3] + 1)
         assert [d.action for r in reports for d in r.decisions].count("evict") == 3
 
+    def test_the_same_addresses_in_larger_memory(self, reports: list[aot_core.CompileReport]) -> None:
+        floats = torch.frombuffer(bytearray(32), dtype=torch.float32)
+        halves = [
+            torch.frombuffer(floats.numpy(), dtype=torch.float32, count=4, offset=16 * i) for i in (0, 1)
+        ]
+        compiled = torch.compile(write_first, backend=aot_core_eager)
+        merged = []
+        for x, y in (halves, halves, floats.split(4), halves):
+            compiled(x, y)
+            merged.append([d.code for r in reports for d in r.decisions].count("aliased-inputs"))
+        assert merged == [0, 0, 1, 1]
+
     def test_floats_stay_symbolic(self, reports: list[aot_core.CompileReport]) -> None:
         compiled = torch.compile(lambda x, s: x * s, backend=aot_core_eager, dynamic=True)
         for s in (0.5, 1.5, 2.5):
@@ -541,6 +565,12 @@ class TestEffects:
         effects = find_effects(graph, [torch.ones(2, 2), torch.ones(2, 2)])
         assert effects.unknown is None
         assert effects.changed == written
+
+    def test_reshaping_in_place_writes_nothing(self) -> None:
+        x = torch.ones(1, 3).expand(2, 3)
+        out = torch.compile(lambda x: x.t_() * 2, backend=aot_core_eager)(x)
+        assert out.shape == x.shape == (3, 2)
+        assert out.tolist() == [[2.0, 2.0]] * 3
 
     def test_running_statistics(self) -> None:
         def f(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> Any:

@@ -184,7 +184,7 @@ def test_a_region_that_fails_is_run_by_aten(kind, code):
 @pytest.mark.parametrize("kind", [FailsToCompile, FailsToRun])
 def test_strict_raises(kind):
     backend = create_nvprims_backend(executor=kind(), strict=True)
-    with pytest.raises(Exception, match="RegionFailedError|Region 'region_0' failed"):
+    with pytest.raises(Exception, match=r"RegionFailedError|Region 'region_0' failed"):
         step(torch.compile(model, backend=backend))
 
 
@@ -218,7 +218,7 @@ def test_an_executor_that_cannot_run_here(caplog):
     ]
     assert {d.code for d in reports[1].decisions} >= {"executor-unusable"}
     strict = create_nvprims_backend(executor=Recorder("absent", usable=False), strict=True)
-    with pytest.raises(Exception, match="UnusableExecutorError.*no such device. Get one"):
+    with pytest.raises(Exception, match=r"UnusableExecutorError.*no such device\. Get one"):
         step(torch.compile(model, backend=strict))
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aot_core.explaining.explanation import StageExplanation as StageExplanation
     from aot_core.explaining.explanation import Tangent as Tangent
     from aot_core.explaining.explanation import Write as Write
+    from aot_core.interpreter import RuntimeInterpreter as RuntimeInterpreter
     from aot_core.protocol import PROTOCOL_VERSION as PROTOCOL_VERSION
     from aot_core.protocol import Availability as Availability
     from aot_core.protocol import BackendInfo as BackendInfo
@@ -98,6 +99,7 @@ _HOMES = {
         "Tangent",
         "Write",
     ),
+    "interpreter": ("RuntimeInterpreter",),
     "protocol": (
         "PROTOCOL_VERSION",
         "Availability",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -169,6 +170,71 @@ def compile_with_aot_autograd(gm: Any, example_inputs: Sequence[Any], **kwargs: 
 
     compiled: Callable[..., Any] = aot_module_simplified(gm, example_inputs, **kwargs)
     return compiled
+
+
+@dataclasses.dataclass(frozen=True)
+class Tangent:
+    """A value that a compiled function returns, and whose gradient its backward takes.
+
+    Args:
+        written_input: Position of the input whose new contents it is, or None.
+        outputs: Positions of the graph's outputs that it is, or that are views of it.
+    """
+
+    written_input: int | None
+    outputs: tuple[int, ...] = ()
+
+
+@contextlib.contextmanager
+def watching_compiled_functions(
+    found: Callable[[type[torch.autograd.Function], dict[int, Tangent]], None],
+) -> Iterator[None]:
+    """Hand over each autograd function that AOTAutograd makes, and the positions of the tangents in what it returns.
+
+    Those of tensor subclasses are not: autograd alone makes zeros of their types.
+    """
+    wrapper = importlib.import_module("torch._functorch._aot_autograd.runtime_wrappers").RuntimeWrapper
+    original = wrapper.post_compile
+
+    @functools.wraps(original)
+    def post_compile(self: Any, compiled: Any, *args: Any, runtime_metadata: Any, **kwargs: Any) -> Any:
+        function: Any = getattr(compiled, "__self__", None)  # of the method `apply`
+        is_compiled = isinstance(function, type) and issubclass(function, torch.autograd.Function)
+        if is_compiled and getattr(function, "maybe_subclass_metadata", None) is None:
+            found(function, _tangents(runtime_metadata))
+        return original(self, compiled, *args, runtime_metadata=runtime_metadata, **kwargs)
+
+    wrapper.post_compile = post_compile
+    try:
+        yield
+    finally:
+        wrapper.post_compile = original
+
+
+def _tangents(metadata: Any) -> dict[int, Tangent]:
+    """Return the tangents of a compiled function by their positions in what it returns.
+
+    It returns inputs that are to be overwritten, then the outputs, then the intermediate values that outputs are
+    views of.
+    """
+    written = list(metadata.mutated_inp_runtime_indices)
+    tangents = {
+        k: Tangent(i)
+        for k, i in enumerate(written)
+        if metadata.input_info[i].mutates_data and metadata.input_info[i].requires_grad
+    }
+    views: dict[int, list[int]] = {}
+    for i, output in enumerate(metadata.output_info):
+        kind = output.output_type.name
+        needed = getattr(output, "requires_grad_for_backward", output.requires_grad)
+        if kind in ("non_alias", "unsafe_view_alias", "custom_function_view"):
+            if needed and issubclass(output.raw_type, torch.Tensor):
+                tangents[len(written) + i] = Tangent(None, (i,))
+        elif kind in ("alias_of_intermediate", "alias_of_intermediate_save_as_output"):
+            views.setdefault(output.base_idx, []).append(i)
+    first = len(written) + len(metadata.output_info)
+    tangents.update({first + k: Tangent(None, tuple(outputs)) for k, outputs in views.items()})
+    return tangents
 
 
 def default_partition(
@@ -815,6 +881,11 @@ def may_alias_unmarked(op: Any) -> bool:
 def changes_metadata(op: Any) -> bool:
     """Tell whether an operator changes sizes, strides or storage of what it writes, rather than its data."""
     return torch.Tag.inplace_view in op.tags
+
+
+def only_reshapes(op: Any) -> bool:
+    """Tell whether an operator makes its tensor another view of the same memory, such as ``t_``."""
+    return changes_metadata(op) and op.overloadpacket.__name__ not in ("resize_", "resize_as_", "set_")
 
 
 # Calls in a traced graph that change a mode of the thread and no tensor.

@@ -15,6 +15,7 @@ from aot_core import _compat
 from aot_core._compat import pytree
 from aot_core.boxed_calls import boxed
 from aot_core.errors import GraphCheckError
+from aot_core.interpreter import RuntimeInterpreter
 from aot_core.protocol import BoxedCallable
 from aot_core.source import source_line
 
@@ -38,7 +39,7 @@ def interpreted(gm: fx.GraphModule, interpreter: type[MetadataInterpreter]) -> B
     return boxed(run)
 
 
-class MetadataInterpreter(fx.Interpreter):
+class MetadataInterpreter(RuntimeInterpreter):
     """Runs a graph and compares dtype, size and strides of each value with ``meta["val"]``.
 
     Symbolic sizes are resolved with the sizes of the actual inputs. Strides are compared where they can be

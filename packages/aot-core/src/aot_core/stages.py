@@ -43,6 +43,7 @@ from aot_core.input_mutations import lift_input_mutations_, write_inputs_after
 from aot_core.partition_replay import PartitionInterface, cut_along
 from aot_core.protocol import Decision
 from aot_core.runtime import RuntimeContext, without_autocast
+from aot_core.undefined_gradients import find_gradient_paths, respect_undefined_gradients
 
 if TYPE_CHECKING:
     from torch import fx
@@ -96,7 +97,10 @@ class Stages:
             )
             return self._in_context(boxed(kept_out))
 
-        with only_autocast(AUTOCAST_OFF):
+        def found(function: type[torch.autograd.Function], tangents: dict[int, _compat.Tangent]) -> None:
+            respect_undefined_gradients(function, tangents, lambda: find_gradient_paths(gm, example_inputs))
+
+        with only_autocast(AUTOCAST_OFF), _compat.watching_compiled_functions(found):
             return self._aot_autograd(
                 with_forward_autocast(gm, self._forward_autocast, ambient=AUTOCAST_OFF),
                 example_inputs,

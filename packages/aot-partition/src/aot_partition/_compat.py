@@ -428,3 +428,9 @@ def copy_graph_module(graph_module: fx.GraphModule) -> fx.GraphModule:
 def schema_text(operator: Any) -> str:
     """Return the schema of an operator: ``"aten::add.Tensor(Tensor self, …) -> Tensor"``."""
     return str(operator._schema)
+
+
+def new_library(namespace: str) -> Any:
+    """Return a library of torch with a namespace of its own, ``torch.ops.<namespace>``."""
+    library: Any = torch.library.Library
+    return library(namespace, "DEF")

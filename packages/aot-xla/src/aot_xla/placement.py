@@ -25,6 +25,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate, map_arg
 
+from aot_core import RuntimeInterpreter
 from aot_xla import _compat
 from aot_xla.device import Device
 from aot_xla.errors import UnsupportedDtypeError
@@ -138,7 +139,7 @@ def _move_constants_(gm: fx.GraphModule, device: Device) -> None:
                 module.register_buffer(name, moved[id(value)], persistent=False)
 
 
-class PromisedDtypes(fx.Interpreter):
+class PromisedDtypes(RuntimeInterpreter):
     """Runs a placed graph; each value has the dtype that the trace promised.
 
     XLA promotes otherwise than PyTorch here and there: the absolute value of a complex number is complex, and a half

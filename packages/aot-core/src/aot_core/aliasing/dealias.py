@@ -25,6 +25,7 @@ from aot_core import _compat
 from aot_core.aliasing.effects import Effects, copies_or_views, fake_like, find_effects, node_name
 from aot_core.aliasing.explicit_copies import make_copies_explicit
 from aot_core.aliasing.histories import (
+    detach_outputs,
     return_histories,
     with_dead_ends,
     with_histories,
@@ -84,6 +85,9 @@ def compile_without_aliases(
         if effects.detached and torch.is_grad_enabled():
             with_history = effects.detached
             gm = return_histories(gm, with_history)
+        views = [i for i, owner in effects.unrecorded.items() if owner is None]
+        if views and torch.is_grad_enabled():
+            gm = detach_outputs(gm, views)
     variants = _Variants(gm, watched, compile_graph, compilation, effects)
     compiled = variants.compile(example_inputs)
     if with_history:
@@ -136,6 +140,30 @@ def _with_constants(
 
 def _share_memory(tensors: list[torch.Tensor]) -> bool:
     return len({storage_address(tensor) for tensor in tensors}) < len(tensors)
+
+
+def _taking(positions: list[int], count: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return what takes the values at these positions, of ``count`` values in all."""
+    if len(positions) == count:
+        return lambda values: values
+    if len(positions) == 1:
+        return lambda values: (values[positions[0]],)
+    return operator.itemgetter(*positions)
+
+
+def _any_shared(starts: Sequence[int], spans: Sequence[int]) -> bool:
+    """Tell whether more than one tensor begins in any of some stretches of memory.
+
+    Args:
+        starts: Addresses of the tensors' first elements.
+        spans: Address and bytes of one stretch after another.
+    """
+    ordered = sorted(starts)
+    for begin, size in zip(spans[::2], spans[1::2], strict=True):
+        first = bisect.bisect_left(ordered, begin)
+        if bisect.bisect_left(ordered, begin + size, first) - first > 1:
+            return True
+    return False
 
 
 class _Variants:
@@ -193,7 +221,7 @@ class _Variants:
             self._compile_plain(inputs)
         if signature or self.plain is None:
             self.add(signature, inputs)
-        return self.as_function() if self.changed or self.plain is None else self.plain
+        return self.as_function(len(inputs)) if self.changed or self.plain is None else self.plain
 
     def unrecorded_views(self, inputs: Sequence[Any]) -> dict[int, int | None]:
         """Return the outputs that `with_unrecorded_views` has to make anew, as `Effects` has them."""
@@ -227,26 +255,31 @@ class _Variants:
         """Whether nothing that the graph computes here can have a gradient."""
         return not (torch.is_grad_enabled() or any(map(_compat.turns_gradients_on, self._gm.graph.nodes)))
 
-    def as_function(self) -> Callable[..., Any]:
-        """Return what to call."""
-        watched, count = self._watched, len(self._watched)
-        take = operator.itemgetter(*watched) if count > 1 else lambda inputs: (inputs[watched[0]],)
+    def as_function(self, count: int) -> Callable[..., Any]:
+        """Return what to call with ``count`` inputs."""
+        take = _taking(self._watched, count)
         assert self.changed is not None
-        changed = self.changed
+        changed = sorted(self.changed)
         if self._opaque:
             return lambda *inputs: self._for(inputs)(*inputs)
+        # Where the inputs of the last call lay that were found apart. Comparing costs a fraction of searching,
+        # and from call to call most tensors stay where they are.
+        found_apart: tuple[list[int], list[int]] | None = None
 
         def lie_apart(inputs: Sequence[Any]) -> bool:
             """Tell whether the inputs that change share memory with no other and are views of no leaf."""
-            starts = sorted(map(_FIRST_ELEMENT, take(inputs)))
+            nonlocal found_apart
+            starts = list(map(_FIRST_ELEMENT, take(inputs)))
+            spans: list[int] = []
             for i in changed:
-                storage = inputs[i].untyped_storage()
-                begin = storage.data_ptr()
-                first = bisect.bisect_left(starts, begin)
-                if bisect.bisect_left(starts, begin + storage.nbytes(), first) - first > 1:
-                    return False
                 if is_view_of_leaf(inputs[i]):
                     return False
+                storage = inputs[i].untyped_storage()
+                spans += (storage.data_ptr(), storage.nbytes())
+            if found_apart != (starts, spans):
+                if _any_shared(starts, spans):
+                    return False
+                found_apart = starts, spans
             return True
 
         def call(*inputs: Any) -> Any:

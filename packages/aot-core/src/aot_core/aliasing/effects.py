@@ -18,6 +18,7 @@ from torch import fx
 from aot_core import _compat
 from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory
 from aot_core.analysis.mutation import find_written_tensors
+from aot_core.interpreter import RuntimeInterpreter
 
 __all__ = ["Effects", "InputEffect", "copies_or_views", "fake_like", "find_effects", "node_name"]
 
@@ -98,7 +99,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
         fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
         before = [geometry_of(x) if has_memory(x) else None for x in fakes]
         watch = _WatchWrites(fakes, effects.inputs)
-        with _without_inference_mode(), _compat.tracing_under(mode), mode, watch:
+        with without_inference_mode(), _compat.tracing_under(mode), mode, watch:
             result = _WatchStrides(gm, fakes, effects).run(*fakes)
             outputs = result if isinstance(result, (tuple, list)) else (result,)
             effects.unrecorded = {
@@ -125,7 +126,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
     return effects
 
 
-class _WatchStrides(fx.Interpreter):
+class _WatchStrides(RuntimeInterpreter):
     """Runs a graph and notes what operations do that depend on the strides of an input."""
 
     def __init__(self, gm: fx.GraphModule, fakes: Sequence[Any], effects: Effects) -> None:
@@ -158,6 +159,8 @@ class _WatchWrites(_compat.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if _compat.only_reshapes(func):
+            return result
         for tensor in find_written_tensors(func, args, kwargs):
             effect = self._owner.get(tensor.untyped_storage()._cdata) if has_memory(tensor) else None
             if effect is not None:
@@ -180,7 +183,7 @@ def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     if not has_memory(tensor):
         fake: torch.Tensor = mode.from_tensor(tensor.detach())
         return fake
-    with _without_inference_mode(), mode:
+    with without_inference_mode(), mode:
         fake = torch.empty_strided(
             [_compat.concrete(n) for n in tensor.size()],
             [_compat.concrete(n) for n in tensor.stride()],
@@ -196,7 +199,7 @@ def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _without_inference_mode() -> Iterator[None]:
+def without_inference_mode() -> Iterator[None]:
     """Leave inference mode, and keep gradients off: fake tensors are none of its tensors, as in Dynamo."""
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):

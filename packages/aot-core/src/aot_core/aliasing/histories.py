@@ -26,7 +26,7 @@ from torch import fx
 
 from aot_core.graph_copy import copy_graph
 
-__all__ = ["return_histories", "with_dead_ends", "with_histories", "with_unrecorded_views"]
+__all__ = ["detach_outputs", "return_histories", "with_dead_ends", "with_histories", "with_unrecorded_views"]
 
 
 def return_histories(gm: fx.GraphModule, positions: Sequence[int]) -> fx.GraphModule:
@@ -62,6 +62,22 @@ def with_histories(compiled: Callable[..., Any], positions: Sequence[int]) -> Ca
         return tuple(outputs[:count])
 
     return call
+
+
+def detach_outputs(gm: fx.GraphModule, positions: Sequence[int]) -> fx.GraphModule:
+    """Return a graph whose outputs at these positions are detached, for `with_unrecorded_views` to make anew.
+
+    AOTAutograd would look for the history that a view made under ``no_grad`` seems to have (torch 2.10 fails there).
+    """
+
+    def outputs(values: Any) -> Any:
+        graph: fx.Graph = values[positions[0]].graph
+        return tuple(
+            graph.call_method("detach", (value,)) if i in positions else value
+            for i, value in enumerate(values)
+        )
+
+    return copy_graph(gm, outputs=outputs)
 
 
 def with_unrecorded_views(

@@ -20,6 +20,7 @@ from aot_core.analysis.mutation import find_written_tensors
 from aot_core.explaining.explanation import InputExplanation, MetadataChange, OutputExplanation, Write
 from aot_core.explaining.memory_overlap import Region, region_of, regions_overlap, same_memory
 from aot_core.explaining.tensor_names import TensorNames, name_of_source
+from aot_core.interpreter import RuntimeInterpreter
 from aot_core.source import source_frames
 
 __all__ = ["CapturedGraph", "explain_captured", "user_line", "what"]
@@ -150,7 +151,7 @@ class _WriteSeen:
     source: str | None
 
 
-class _FakeRun(fx.Interpreter):
+class _FakeRun(RuntimeInterpreter):
     """Runs a graph on fake twins of its inputs, and notes what is written and what memory is made by which node."""
 
     def __init__(self, gm: fx.GraphModule) -> None:

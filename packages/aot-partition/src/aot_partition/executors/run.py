@@ -167,7 +167,9 @@ def is_usable(
     Raises:
         UnusableExecutorError: it can't, and ``strict`` is set.
     """
-    reason, remedy = _obstacle(executor)
+    # mypy does not take a protocol for hashable.
+    obstacle: Any = _obstacle
+    reason, remedy = obstacle(executor)
     if not reason:
         return True
     if settings.strict:

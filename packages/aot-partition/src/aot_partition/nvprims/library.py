@@ -32,7 +32,7 @@ def register_nvprims() -> Mapping[Any, Any]:
         Operator of ATen → operator of nvprims. An overload is named like ATen's, and after the operator where an entry
         stands for several: ``nvprims.add.Tensor``, ``nvprims.matmul.mm``.
     """
-    library = torch.library.Library("nvprims", "DEF")
+    library: Any = _compat.new_library("nvprims")
     found: dict[Any, Any] = {}
     for entry in NVPRIMS.values():
         for target, overload in _overload_names(entry).items():
@@ -45,7 +45,7 @@ def register_nvprims() -> Mapping[Any, Any]:
 
 
 # The operators exist for as long as their library does.
-_kept: list[torch.library.Library] = []
+_kept: list[Any] = []
 
 
 def _overload_names(entry: Nvprim) -> dict[Any, str]:
