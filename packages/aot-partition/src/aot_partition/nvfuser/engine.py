@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from aot_partition import _compat
 from aot_partition.nvfuser.definition import Definition
 
 __all__ = ["Engine", "Fusion", "FusionCache", "NvFuser"]
@@ -38,14 +39,16 @@ class NvFuser:
 
     def define(self, definition: Definition) -> Any:
         """Return nvFuser's ``FusionDefinition``."""
-        module = importlib.import_module("nvfuser_direct")
         failure: Exception | None = None
-        with module.FusionDefinition() as fd:
-            # What leaves the block as an exception, nvFuser prints.
-            try:
-                definition.replay(fd, module.DataType)
-            except Exception as error:
-                failure = error
+        # A trace may be under way, and nvFuser's import computes with real tensors.
+        with _compat.no_modes():
+            module = importlib.import_module("nvfuser_direct")
+            with module.FusionDefinition() as fd:
+                # What leaves the block as an exception, nvFuser prints.
+                try:
+                    definition.replay(fd, module.DataType)
+                except Exception as error:
+                    failure = error
         if failure is not None:
             raise failure
         return fd
