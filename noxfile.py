@@ -4,6 +4,7 @@ python -m pip install nox && nox              lint, types, imports, docs, tests,
 python -m pip install nox && nox -s demo      the main job: backends compared with eager on real data
 nox -s "tests(aot-core)" -- -k dropout        one package's tests, with arguments for pytest
 nox -s xla                                    aot-xla's tests on torch_xla: Python 3.12, never run by default
+nox -s nvfuser                                aot-partition's tests of nvFuser on nvFuser: likewise, and without a GPU
 nox --list                                    all sessions
 
 A session that runs our code installs the wheels that `build` made, by path: what is tested is what users
@@ -170,8 +171,8 @@ def run_tests(
     run_pytest(session, package, marker)
 
 
-def run_pytest(session: nox.Session, package: Package, marker: str) -> None:
-    """Run a package's tests against what is installed."""
+def run_pytest(session: nox.Session, package: Package, marker: str, folder: str = "tests") -> None:
+    """Run a package's tests, or a folder of them, against what is installed."""
     # From here no source tree can be imported by accident.
     session.chdir(session.create_tmp())
     session.env.setdefault("OMP_NUM_THREADS", "1")
@@ -180,7 +181,7 @@ def run_pytest(session: nox.Session, package: Package, marker: str) -> None:
     config = ("-c", str(package.folder / "pyproject.toml"), "--rootdir", str(package.folder))
     # 5 is "no tests collected": not every package has a sweep.
     success = [0] if marker.startswith("not ") else [0, 5]
-    tests = str(package.folder / "tests")
+    tests = str(package.folder / folder)
     session.run("pytest", *config, "-m", marker, *session.posargs, tests, success_codes=success)
 
 
@@ -250,6 +251,17 @@ def xla(session: nox.Session) -> None:
     install_wheels(session, map(Requirement, [f"{package.name}[xla]", *groups]), line="2.9")
     session.env["PJRT_DEVICE"] = "CPU"
     run_pytest(session, package, "not sweep and not gpu")
+
+
+@nox.session(python="3.12", requires=["build"])
+def nvfuser(session: nox.Session) -> None:
+    """Run the executor `nvfuser` on nvFuser itself, which builds fusions without a GPU. Fetches gigabytes."""
+    package = PACKAGES["aot-partition"]
+    tests = nox.project.dependency_groups(package.pyproject, "test")
+    install_wheels(
+        session, map(Requirement, [f"{package.name}[nvfuser-cu128-torch210]", *tests]), line="2.10"
+    )
+    run_pytest(session, package, "not sweep and not gpu", folder="tests/nvfuser")
 
 
 @nox.session

@@ -29,6 +29,7 @@ REQUIRED = (
     ("torch._prims.rng_prims", "run_and_save_rng_state"),
     ("torch.fx.experimental.symbolic_shapes", "free_symbols"),
     ("torch.fx._lazy_graph_module", "_make_graph_module"),
+    ("torch._prims_common", "elementwise_dtypes"),
 )
 
 
@@ -333,6 +334,41 @@ def knapsack(graph: fx.Graph, nodes: Sequence[fx.Node], sizes: Sequence[float], 
             graph, list(sizes), runtimes, max(capacity, 0), None, list(nodes)
         )
     return list(recomputed)
+
+
+# --- fusions -----------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _promotions() -> tuple[Callable[..., Any], dict[str, Any]]:
+    module = importlib.import_module("torch._prims_common")
+    kinds = module.ELEMENTWISE_TYPE_PROMOTION_KIND
+    named = {"common": kinds.DEFAULT, "float": kinds.INT_TO_FLOAT, "power": kinds.BOOL_TO_LONG}
+    return module.elementwise_dtypes, named
+
+
+def promoted(*values: Any, to: str) -> torch.dtype:
+    """Return the dtype of an elementwise operation's result, by torch's rules of promotion.
+
+    Args:
+        values: Its operands: tensors and numbers.
+        to: ``"common"`` to the one that they have in common; ``"float"``, which makes a float of integers;
+            ``"power"``, which makes an integer of booleans.
+    """
+    function, kinds = _promotions()
+    _, dtype = function(*values, type_promotion_kind=kinds[to])
+    result: torch.dtype = dtype
+    return result
+
+
+def is_view_operator(target: Any) -> bool:
+    """Tell whether an operator returns its argument's memory under other sizes or strides."""
+    return isinstance(target, torch._ops.OpOverload) and bool(target.is_view)
+
+
+def is_lazily_negated(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor's elements are the negatives of what its memory holds."""
+    return tensor.is_neg() or tensor.is_conj()
 
 
 # --- the backend -------------------------------------------------------------------------------------------

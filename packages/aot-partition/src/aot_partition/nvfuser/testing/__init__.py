@@ -1,0 +1,1 @@
+"""Checks of fusions on machines without a GPU."""
