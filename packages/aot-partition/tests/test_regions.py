@@ -167,6 +167,15 @@ def test_a_region_as_a_graph():
     torch.testing.assert_close(whole(x, y, w), function(x, y, w))
 
 
+def test_parts_go_with_what_they_are_parts_of():
+    gm = graph_of(lambda x: torch.var_mean(x.sin(), 0), torch.rand(4, 4))
+    nodes = {node.name: node for node in gm.graph.nodes}
+    for claimed in (["sin", "var_mean"], ["sin", "var_mean", "getitem"]):
+        (region,) = find_regions(gm, [nodes[name] for name in claimed])
+        assert names(region) == ["sin", "var_mean", "getitem", "getitem_1"]
+    assert find_regions(gm, [nodes["sin"], nodes["getitem"]]) == []
+
+
 def test_what_stands_between_separates():
     _, regions, _ = found(
         lambda x, w: ((x.sin().cos() @ w).sin().cos() @ w).exp().neg(), *torch.rand(2, 4, 4)

@@ -37,7 +37,8 @@ def find_regions(
 
     Args:
         graph_module: A graph of ATen operators with ``meta["val"]``. Not changed.
-        claimed: Which of its nodes may be fused: `aot_partition.nvprims.Claims`, or any collection of nodes.
+        claimed: Which of its nodes may be fused: `aot_partition.nvprims.Claims`, or any collection of nodes. The parts
+            of a value of several (``getitem``) go with it.
         horizontal: Put nodes that have nothing to do with each other into one region where they may run at the same
             time: as few regions as possible. Otherwise the nodes of a region read each other's values, or the
             same inputs.
@@ -47,7 +48,7 @@ def find_regions(
     Returns:
         The regions, in an order in which they can be run.
     """
-    device_of = {node: device for node in claimed if (device := _device(node)) is not None}
+    device_of = _devices(graph_module.graph, claimed)
     before = order_constraints(graph_module.graph)
     phase = assign_phases(graph_module.graph, device_of, before)
     groups: dict[tuple[int, str], list[fx.Node]] = collections.defaultdict(list)
@@ -69,10 +70,22 @@ def find_regions(
     return regions
 
 
-def _device(node: fx.Node) -> torch.device | None:
-    """Return where a node's results are; a write has that of what it writes."""
-    tensors = _compat.tensors_in(node.meta.get("val"))
-    return tensors[0].device if tensors else None
+def _devices(graph: fx.Graph, claimed: Collection[fx.Node]) -> dict[fx.Node, torch.device]:
+    """Return the claimed nodes, and where the results of each are; a write has that of what it writes.
+
+    The parts of a value of several are claimed with it, whatever was said of them.
+    """
+    wanted = set(claimed)
+    found: dict[fx.Node, torch.device] = {}
+    for node in graph.nodes:
+        if node.target is operator.getitem:
+            if node.args[0] in found:
+                found[node] = found[node.args[0]]
+        elif node in wanted:
+            tensors = _compat.tensors_in(node.meta.get("val"))
+            if tensors:
+                found[node] = tensors[0].device
+    return found
 
 
 # --- what belongs together -----------------------------------------------------------------------------------
