@@ -251,10 +251,11 @@ def difference(
             return f"result {place}: {one.dtype} {tuple(one.shape)} for {other.dtype} {tuple(other.shape)}"
         if not values:
             continue
+        one = one.cpu()
         relative, absolute = TOLERANCES.get(other.dtype, (0.0, 0.0))
         if close(one, other, relative, absolute):
             continue
-        if name in TIED and picks_the_same(call.tensors[0], one, other):
+        if name in TIED and picks_the_same(call.tensors[0].cpu(), one, other):
             continue
         if other.dtype.is_floating_point:
             exact = in_float64(call) if exact is None else exact
@@ -273,7 +274,8 @@ def close(one: torch.Tensor, other: torch.Tensor, relative: float, absolute: flo
 def in_float64(call: Call) -> list[Any]:
     """What the call gives in float64, or nothing where that is another function."""
     try:
-        wide = [each.double() if each.dtype.is_floating_point else each for each in call.tensors]
+        here = [each.cpu() for each in call.tensors]
+        wide = [each.double() if each.dtype.is_floating_point else each for each in here]
         return pytree.tree_leaves(call(*wide))
     except Exception:
         return []
