@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import shutil
 import statistics
 import subprocess
@@ -28,12 +29,10 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "packages" / name / "src") for name in ("aot-core", "aot-partition")]
-sys.path.insert(0, str(ROOT / "packages" / "aot-partition" / "tests" / "nvfuser"))
-
 import torch
 import torch.nn.functional as F
+
+ROOT = Path(__file__).resolve().parents[2]
 
 MISSING_SYMBOL = """
 #include <c10/util/Logging.h>
@@ -63,6 +62,7 @@ def main() -> int:
         "--phases", nargs="+", default=["correctness", "speed"], choices=["correctness", "speed"]
     )
     options = parser.parse_args()
+    use_source_tree()
     if not torch.cuda.is_available():
         print("No CUDA device here.")
         return 2
@@ -79,17 +79,23 @@ def main() -> int:
     return int(wrong > 0)
 
 
+def use_source_tree() -> None:
+    packages = ROOT / "packages"
+    sys.path[:0] = [str(packages / name / "src") for name in ("aot-core", "aot-partition")]
+    sys.path.append(str(packages / "aot-partition" / "tests" / "nvfuser"))
+
+
 def load_nvfuser() -> bool:
     """Import nvFuser, with the symbol that it lacks if it lacks one."""
     try:
-        import nvfuser_direct  # noqa: F401
+        importlib.import_module("nvfuser_direct")
     except ImportError as error:
         if "MessageLogger" not in str(error) or not supply_symbol():
             print(f"nvFuser can't be imported: {error}")
             return False
         for name in [name for name in sys.modules if name.startswith("nvfuser_direct")]:
             del sys.modules[name]
-        import nvfuser_direct  # noqa: F401
+        importlib.import_module("nvfuser_direct")
 
         print("nvFuser imported with a symbol of our own", flush=True)
     return True
