@@ -258,7 +258,9 @@ def nvfuser(session: nox.Session) -> None:
     """Run the executor `nvfuser` on nvFuser itself, which builds fusions without a GPU. Fetches gigabytes."""
     package = PACKAGES["aot-partition"]
     tests = nox.project.dependency_groups(package.pyproject, "test")
-    install_wheels(session, map(Requirement, [f"{package.name}[nvfuser-cu128-torch210]", *tests]), line="2.10")
+    install_wheels(
+        session, map(Requirement, [f"{package.name}[nvfuser-cu128-torch210]", *tests]), line="2.10"
+    )
     run_pytest(session, package, "not sweep and not gpu", folder="tests/nvfuser")
 
 

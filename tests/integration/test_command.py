@@ -17,7 +17,7 @@ ON_CPU = sorted(name for name, info in DECLARED.items() if {"training", "cpu"} <
 
 
 def run(*arguments: str) -> str:
-    process = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=240)
+    process = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=600)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 

@@ -22,7 +22,7 @@ def test_version_is_the_distributions():
 
 
 def test_requires_the_family():
-    family = {"aot-core", "aot-cudagraphs", "aot-partition", "aot-registry", "aot-xla"}
+    family = {"aot-core", "aot-cudagraphs", "aot-partition", "aot-registry", "aot-ts-fusion", "aot-xla"}
     assert family <= {requirement.name for requirement in REQUIRED}
 
 
@@ -42,6 +42,7 @@ def test_backends_of_requirements_are_declared():
         "aot_core_eager",
         "aot_inductor_debug",
         "aot_mem_efficient",
+        "aot_ts_fusion",
         "nvprims_aten",
         "nvprims_nvfuser",
     } <= visible

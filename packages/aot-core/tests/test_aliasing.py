@@ -475,6 +475,12 @@ class TestRefusals:
     def test_writes_to_an_expanded_input(self) -> None:
         self.refused(lambda x: x[0].add_(1), lambda b: (b[:4].expand(2, 4),), "overlap in memory")
 
+    def test_writes_to_elements_of_an_expanded_input_that_do_not_overlap(self) -> None:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            return x.diagonal().mul_(2)
+
+        self.refused(f, lambda b: (b[:4].expand(2, 4),), "overlap in memory", train=True)
+
     def test_a_value_that_is_saved_and_then_overwritten(self) -> None:
         def f(x: torch.Tensor) -> torch.Tensor:
             y = x.sin()

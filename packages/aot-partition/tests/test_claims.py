@@ -49,6 +49,11 @@ CLAIMED = {
     "parts of a value of several": (lambda x: torch.var_mean(x, 0)[1], f32),
     "a slice": (lambda x: aten.slice.Tensor(x, 1, 1, 3), f32),
     "whole division of integers": (lambda x: aten.div.Tensor_mode(x, x, rounding_mode="trunc"), i64),
+    "floored division": (lambda x: aten.div.Tensor_mode(x, x, rounding_mode="floor"), f32),
+    "integer powers": (aten.pow.Tensor_Tensor, i64, i64),
+    "negative padding": (lambda x: aten.constant_pad_nd.default(x, [-1, 0]), f32),
+    "decimals": (lambda x: aten.round.decimals(x, decimals=2), f32),
+    "indexing": (lambda x, i: aten.index.Tensor(x, [None, i[0, :2]]), f32, index),
     "a gather": (lambda x, i: aten.gather.default(x, 1, i), f32, index),
     "an embedding": (aten.embedding.default, f32, index),
     "concatenation": (lambda x: aten.cat.default([x, x], 1), f32),
@@ -58,10 +63,6 @@ CLAIMED = {
     "dropout": (lambda x: aten.native_dropout.default(x, 0.5, True)[0], f32),
     "expanded strides": (aten.exp.default, f32[:1].expand(4, 6)),
     "a number on the CPU": (aten.add.Tensor, torch.ones(4, device="meta"), torch.tensor(2.0)),
-    "negative padding": (lambda x: aten.constant_pad_nd.default(x, [-1, 0]), f32),
-    "floored division": (lambda x: aten.div.Tensor_mode(x, x, rounding_mode="floor"), f32),
-    "integer powers": (aten.pow.Tensor_Tensor, i64, i64),
-    "decimals": (lambda x: aten.round.decimals(x, decimals=2), f32),
     "a write to an input": (lambda x, y: (aten.copy_.default(x, y), y)[1], f32.clone(), f32),
 }
 REFUSED = {

@@ -251,7 +251,10 @@ def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:
     """Return a tensor with the strides of a leaf that is computed from it."""
     with torch.enable_grad():
         if any(stride == 0 and n > 1 for n, stride in zip(leaf.size(), leaf.stride(), strict=True)):
-            return leaf.view_as(leaf)  # expanded: never legal to write, so being a view does no harm
+            # Expanded: no operation computes one, so it is a view, and some of its parts may be written.
+            reach = sum((n - 1) * stride for n, stride in zip(leaf.size(), leaf.stride(), strict=True))
+            memory = torch.empty(max(reach + 1, 0), dtype=leaf.dtype, device=leaf.device, requires_grad=True)
+            return memory.clone().as_strided(leaf.size(), leaf.stride())
         return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device=leaf.device).copy_(
             leaf
         )
