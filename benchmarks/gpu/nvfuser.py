@@ -8,9 +8,9 @@ Runs from the source tree, without installing this repository and without downlo
 of nvFuser. On torch 2.11 and 2.12, for which there is no wheel, the one for 2.10 lacks a single symbol; it is supplied
 from a few lines of C++ if there is a compiler.
 
-Correctness: samples of torch's op database, each as one fusion, in float32 and bfloat16, compared with eager on the CPU.
-Speed: forward and backward, eager, Inductor and nvFuser in turn, round by round on the same inputs. Printed is eager's
-time over each way's, as median and quartiles of the rounds: 2 is twice as fast as eager.
+Correctness: samples of torch's op database, each as one fusion, in float32 and bfloat16, compared with eager on the
+CPU. Speed: forward and backward, eager, Inductor and nvFuser in turn, round by round on the same inputs. Printed is
+eager's time over each way's, as median and quartiles of the rounds: 2 is twice as fast as eager.
 """
 
 from __future__ import annotations
