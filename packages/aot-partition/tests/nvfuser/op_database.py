@@ -17,7 +17,6 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 from aot_partition.nvfuser.claims import ClaimRules
@@ -25,6 +24,11 @@ from aot_partition.nvfuser.executor import NvFuserExecutor
 from aot_partition.nvfuser.rules import rules
 from aot_partition.nvprims import claim
 from aot_partition.nvprims.decompositions import nvprims_decompositions
+
+with warnings.catch_warnings():
+    # It misses hypothesis, of which nothing is needed here.
+    warnings.simplefilter("ignore")
+    from torch.testing._internal.common_methods_invocations import op_db
 
 DTYPES = (
     torch.float32,
