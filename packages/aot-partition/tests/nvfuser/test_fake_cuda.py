@@ -6,7 +6,7 @@ from pathlib import Path
 
 import fake_cuda
 import pytest
-from conftest import needs_nvfuser
+from presence import needs_nvfuser
 
 pytestmark = [
     needs_nvfuser,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from conftest import HAS_NVFUSER, needs_nvfuser
+from presence import HAS_NVFUSER, needs_nvfuser
 from regions import check, reference_executor, region_of
 
 from aot_partition.nvfuser.engine import NvFuser

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import torch
-from conftest import HAS_NVFUSER
 from op_database import CLAIMS, entries, run_sample, samples_of
+from presence import HAS_NVFUSER
 from regions import reference_executor
 
 from aot_partition.nvfuser.executor import NvFuserExecutor
