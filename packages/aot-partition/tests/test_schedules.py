@@ -30,7 +30,9 @@ def simulate_slowly(problem: Problem, schedule: Schedule) -> int:
             storage, start, _ = made[index]
             made[index] = (storage, start, position)
         for s in operation.makes:
-            latest[s] = len(made)
+            # The forward's outputs stay, so that nobody reads a second making of one.
+            if s not in problem.outputs or position < count:
+                latest[s] = len(made)
             made.append((s, position, position))
     peak = 0
     end = len(runs)

@@ -150,7 +150,6 @@ class _Run:
 
     def _forward(self) -> frozenset[int] | None:
         problem, tables, locks = self.problem, self.tables, self.locks
-        unwanted = problem.never_saved
         for k, operation in enumerate(problem.forward):
             self.now = k - 1
             if not self._make_room(tables.made_bytes[k] + operation.scratch):
@@ -162,8 +161,10 @@ class _Run:
                 self._add(storage)
             for storage in tables.settling[k]:
                 locks[storage] = 0
-                refused = storage in unwanted or (self.keep is not None and storage not in self.keep)
-                if refused and problem.forward[problem.maker[storage]].replayable:
+                if self._is_refused(storage) and (
+                    problem.forward[problem.maker[storage]].replayable
+                    or (self._next_use(storage) == math.inf and not self._is_needed_to_remake(storage))
+                ):
                     self._drop(storage)
             self.now = k
             for storage in tables.expiring[k]:
@@ -217,6 +218,10 @@ class _Run:
                 locks[storage] += 1
         for k in order:
             operation = problem.forward[k]
+            for storage in operation.makes:
+                if storage in resident and storage not in problem.outputs:
+                    # It is made anew: whoever reads it from here on comes after this operation.
+                    self._drop(storage)
             if not self._make_room(around + tables.made_bytes[k] + operation.scratch):
                 return False
             for storage in operation.makes:
@@ -286,14 +291,43 @@ class _Run:
     def _rank(self, storage: int) -> float:
         """Return how much it would hurt to evict a storage; infinite if it can't be."""
         seconds = self._seconds_to_remake(storage)
-        if seconds == math.inf:
-            return seconds
         distance = self._next_use(storage) - self.now
         if distance == math.inf:
             # Only others are remade from it.
+            if seconds == math.inf:
+                if self._is_needed_to_remake(storage):
+                    return seconds
+                seconds = self.problem.forward[self.problem.maker[storage]].seconds
             return 1e-6 * seconds * self.weight[storage]
+        if seconds == math.inf:
+            return seconds
         preference = self.preference
         return float(seconds**preference.cost * self.weight[storage] / distance**preference.distance)
+
+    def _is_refused(self, storage: int) -> bool:
+        """Tell whether a storage is not to be saved, if that can be helped."""
+        return storage in self.problem.never_saved or (self.keep is not None and storage not in self.keep)
+
+    def _is_needed_to_remake(self, storage: int) -> bool:
+        """Tell whether something that is read later, and not there or not to stay, is remade from a storage."""
+        problem, resident = self.problem, self.resident
+        in_forward = self.now < self.tables.count - 1
+        pending = [storage]
+        seen = {storage}
+        while pending:
+            for k in problem.readers[pending.pop()]:
+                if k > self.made_until or not problem.forward[k].replayable:
+                    continue
+                for made in problem.forward[k].makes:
+                    if made in seen or made in problem.outputs or self.tables.wanted_until[made] <= self.now:
+                        continue
+                    seen.add(made)
+                    if made in resident and not (in_forward and self._is_refused(made)):
+                        continue
+                    if self._next_use(made) < math.inf:
+                        return True
+                    pending.append(made)
+        return False
 
     def _make_room(self, needed: int) -> bool:
         excess = self.bytes + needed - self.budget

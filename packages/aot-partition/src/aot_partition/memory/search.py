@@ -75,6 +75,10 @@ class Search:
         self.seed = seed
         unplanned = problem.unplanned()
         self.unplanned = Found(unplanned, 0.0, problem.timeline(unplanned).peak, "unplanned")
+        # What the backward does not read, and may be worth saving since something else is remade from it.
+        self._others = [
+            s for s in problem.maker if problem.sizes[s] and s not in problem.outputs | unplanned.saved
+        ]
         self._seeds = [(origin, schedule.saved) for origin, schedule in seeds]
         self._known: list[Found] = []
 
@@ -114,10 +118,12 @@ class Search:
                 yield self._retained(schedule, budget, "rehearsal")
 
     def _desperate(self, budget: int, rng: random.Random) -> Iterator[Found]:
-        """Save any part of what the backward reads: what looked good alone may not fit together."""
+        """Save any part of what there is: what looked good alone may not fit together."""
         wanted = sorted(self.unplanned.schedule.saved)
-        for _ in range(self.evaluations // 2):
-            saved = frozenset(rng.sample(wanted, rng.randrange(len(wanted) + 1)))
+        everything = sorted({*wanted, *self._others})
+        for number in range(self.evaluations):
+            some = wanted if number % 2 else everything
+            saved = frozenset(rng.sample(some, rng.randrange(len(some) + 1)))
             preference = _random_preference(rng)
             schedule = self.rehearsal.run(budget, preference, rng, keep=saved)
             if schedule is not None:
@@ -141,8 +147,7 @@ class Search:
 
     def _varied(self, best: Found, budget: int, rng: random.Random) -> Found:
         """Save a few values more or less than the best schedule does, and plan the rest around it."""
-        sizes, wanted = self.problem.sizes, self.unplanned.schedule.saved
-        others = [s for s in self.problem.maker if sizes[s] and s not in self.problem.outputs | wanted]
+        sizes, wanted, others = self.problem.sizes, self.unplanned.schedule.saved, self._others
         for number in range(self.evaluations - self.evaluations // 2):
             keep = set(best.schedule.saved)
             # Mostly exchanges among what the backward reads; sometimes something that it is remade from.
