@@ -117,7 +117,7 @@ def kind_of(case: Case) -> str:
 
 def planned(planner: MemoryPlanner, limit: int) -> PartitionPlan | None:
     try:
-        return planner.plan(max(2, limit))
+        return planner.plan(min(max(2, limit), planner.unplanned.peak))
     except BudgetTooSmallError:
         return None
 

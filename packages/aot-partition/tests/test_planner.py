@@ -11,7 +11,7 @@ from memory_cases import Convolutional, Step, Transformer, Views, capture
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy
 
-from aot_partition.errors import BudgetTooSmallError, InvalidBudgetError
+from aot_partition.errors import BudgetTooLargeError, BudgetTooSmallError, InvalidBudgetError
 from aot_partition.extract import extract
 from aot_partition.memory.comparison import torch_points
 from aot_partition.memory.floor import least_conceivable_peak
@@ -143,7 +143,17 @@ def test_the_unplanned_step_needs_no_plan():
     step = capture(Views(), torch.randn(16, 16))
     plan = plan_for_budget(step.read(), 1.0, cost_model=launch_cost)
     assert plan.recomputed == () and plan.origin == "unplanned"
-    assert plan_for_budget(step.read(), "1GiB", cost_model=launch_cost).peak == plan.peak
+    assert plan_for_budget(step.read(), plan.unplanned_peak, cost_model=launch_cost).peak == plan.peak
+
+
+@pytest.mark.parametrize("budget", ["1GiB", 2**30])
+def test_bytes_above_the_unplanned_peak(budget):
+    step = capture(Views(), torch.randn(16, 16))
+    peak = plan_for_budget(step.read(), 1.0, cost_model=launch_cost).peak
+    with pytest.raises(BudgetTooLargeError, match=f"1073741824 bytes, and .* is {peak} bytes"):
+        plan_for_budget(step.read(), budget, cost_model=launch_cost)
+    with pytest.raises(BudgetTooLargeError):
+        plan_for_budget(step.read(), peak + 1, cost_model=launch_cost)
 
 
 @pytest.mark.parametrize("budget", [-0.1, 1.5, "six", "5 parsecs", True, float("nan")])

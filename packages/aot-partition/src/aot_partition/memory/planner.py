@@ -32,7 +32,7 @@ from aot_partition.memory.orders import backward_orders
 from aot_partition.memory.problem import Problem, Schedule
 from aot_partition.memory.reading import ReadProblem, read_problem
 from aot_partition.memory.search import Found, Search
-from aot_partition.memory.seeds import seed_schedules
+from aot_partition.memory.seeds import cut_schedules, seed_schedules
 from aot_partition.memory.unfolding import unfold
 from aot_partition.plan import REASONS, PartitionPlan, PlannedValue
 
@@ -65,6 +65,7 @@ def plan_for_budget(
 
     Raises:
         InvalidBudgetError: the budget can't be read.
+        BudgetTooLargeError: more bytes than the step takes without a plan.
         BudgetTooSmallError: no plan within the budget was found, or none can exist; says which, and names the
             smallest peak that was reached.
     """
@@ -158,9 +159,16 @@ class MemoryPlanner:
         if order not in self._searches:
             problem = self.readings[order].problem
             self._searches[order] = Search(
-                problem, seeds=seed_schedules(problem), evaluations=self._evaluations, seed=self._seed
+                problem,
+                seeds=[*seed_schedules(problem), *self._cuts],
+                evaluations=self._evaluations,
+                seed=self._seed,
             )
         return self._searches[order]
+
+    @functools.cached_property
+    def _cuts(self) -> list[tuple[str, Schedule]]:
+        return list(cut_schedules(self.joint, self.problem, self.seconds))
 
     @property
     def problem(self) -> Problem:

@@ -2,7 +2,8 @@
 
 A portfolio: schedules that others made (cuts of a min-cut, segments, a smaller problem's), rehearsals under many
 preferences, some under a smaller budget than is given, all of them with their spare room spent by `retain`.
-Then the best one is varied: other values are saved, and the rest is rehearsed anew.
+Then the best one is varied: other values are saved, one at a time or the same ones of all layers that are alike,
+and the rest is rehearsed anew.
 
 The search counts evaluations and not seconds, and draws from a seeded generator: the same problem gives the
 same schedule on every machine.
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from aot_partition.memory.eviction import Preference, Rehearsal
 from aot_partition.memory.problem import Problem, Schedule
+from aot_partition.memory.repetition import roles
 from aot_partition.memory.retention import retain
 
 __all__ = ["Found", "Search"]
@@ -31,6 +33,10 @@ FIRST_PREFERENCES = (
 
 SMALLER_BUDGETS = (1.0, 1.0, 0.97, 0.93, 0.85, 0.75)
 """Parts of the budget under which is rehearsed. Room that is left over is spent by `retain`."""
+
+
+ROLE_ROUNDS = 2
+"""How often all roles are gone through, as long as that helps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,7 @@ class Search:
         self._others = [
             s for s in problem.maker if problem.sizes[s] and s not in problem.outputs | unplanned.saved
         ]
+        self._roles = roles(problem)
         self._seeds = [(origin, schedule.saved) for origin, schedule in seeds]
         self._known: list[Found] = []
 
@@ -95,6 +102,7 @@ class Search:
             fitting = (found for found in self._desperate(budget, rng) if found.peak <= budget)
             best = min(fitting, key=_key, default=None)
         if best is not None:
+            best = self._varied_by_role(best, budget, rng)
             best = self._varied(best, budget, rng)
             # What one budget showed is good may be good for the next, smaller one.
             self._known.append(best)
@@ -145,6 +153,29 @@ class Search:
                 return candidate
         return None
 
+    def _varied_by_role(self, best: Found, budget: int, rng: random.Random) -> Found:
+        """Save what plays one role in all layers that are alike, or in none of them, and plan the rest around it."""
+        tried: set[frozenset[int]] = set()
+        for _ in range(ROLE_ROUNDS):
+            before = best
+            for group in self._roles:
+                members = frozenset[int]().union(*group)
+                for keep in (best.schedule.saved - members, best.schedule.saved | members):
+                    if keep in tried or keep == best.schedule.saved or len(tried) >= self.evaluations:
+                        continue
+                    tried.add(keep)
+                    schedule = self.rehearsal.run(budget, FIRST_PREFERENCES[0], rng, keep=keep)
+                    if schedule is None:
+                        continue
+                    # What gave room is not to take it again at once.
+                    schedule = retain(self.problem, schedule, budget, last=members - keep)
+                    found = self._measured(schedule, best.origin)
+                    if found.peak <= budget and _key(found) < _key(best):
+                        best = found
+            if best is before:
+                break
+        return best
+
     def _varied(self, best: Found, budget: int, rng: random.Random) -> Found:
         """Save a few values more or less than the best schedule does, and plan the rest around it."""
         sizes, wanted, others = self.problem.sizes, self.unplanned.schedule.saved, self._others
@@ -194,6 +225,7 @@ def _random_preference(rng: random.Random) -> Preference:
         size=rng.choice((0.3, 0.5, 1.0, 1.0, 1.5)),
         distance=rng.choice((0.0, 0.2, 0.5, 1.0, 1.0, 2.0)),
         noise=rng.choice((0.0, 0.3, 1.0, 3.0)),
+        early=rng.random() < 0.4,
     )
 
 
