@@ -22,8 +22,9 @@ ROUNDS = 1
 def roles(problem: Problem) -> list[tuple[frozenset[int], ...]]:
     """Return groups of operations that play the same role, each as what its members make, in the forward's order.
 
-    What is unique is in no group. Operations are alike if they take as long, read and make as many bytes, and are read by operations that are
-    alike, in the forward and in the backward: a hash of the structure, refined as Weisfeiler and Leman do.
+    What is unique is in no group. Operations are alike if they take as long, read and make as many bytes, and if
+    what they read comes of operations that are alike and what they make is read by such, in the forward and in the
+    backward: a hash of the structure, refined as Weisfeiler and Leman do.
     """
     own = [_own(problem, operation) for operation in problem.forward]
     after = [_own(problem, operation) for operation in problem.backward]
