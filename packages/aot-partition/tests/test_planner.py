@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import random
 
 import pytest
 import torch
@@ -91,6 +93,22 @@ def test_plans_keep_the_budget_and_the_result(name):
     assert peaks == sorted(peaks, reverse=True), "the peak is not monotone in the budget"
 
 
+def test_the_peak_is_monotone_in_the_budget(seed):
+    rng = random.Random(seed)
+    step = capture(Transformer(2), torch.randn(8, 16, 32))
+    planner = planner_of(step, evaluations=6)
+    least = planner.smallest().memory.peak / planner.unplanned.peak
+    budgets = [rng.uniform(least, 1) for _ in range(12)]
+    peaks = {}
+    for budget in budgets:
+        with contextlib.suppress(BudgetTooSmallError):
+            peaks[budget] = planner.plan(budget).peak
+            assert peaks[budget] <= budget * planner.unplanned.peak
+    assert len(peaks) > 3
+    ascending = [peaks[budget] for budget in sorted(peaks)]
+    assert ascending == sorted(ascending)
+
+
 def measure_real(forward, backward, step: Step) -> int | None:
     # States of generators get other names in the two graphs; whole steps with dropout are run elsewhere.
     if any("rng_state" in node.name for node in backward.graph.nodes):
@@ -130,7 +148,7 @@ def test_not_found_is_told_from_impossible():
     step = capture(Transformer(2), torch.randn(8, 16, 32))
     planner = planner_of(step, evaluations=4)
     least = min(least_conceivable_peak(reading.problem) for reading in planner.readings)
-    planner.search().best = lambda budget: None
+    planner.search().best = lambda budget, also=(): None
     planner.search().any = lambda budget: (
         planner.search().unplanned if budget >= planner.unplanned.peak else None
     )

@@ -21,7 +21,7 @@ from aot_partition.memory.problem import Problem, Schedule
 from aot_partition.memory.repetition import roles
 from aot_partition.memory.retention import retain
 
-__all__ = ["Found", "Search"]
+__all__ = ["Found", "Search", "default_evaluations"]
 
 FIRST_PREFERENCES = (
     Preference(),
@@ -89,13 +89,19 @@ class Search:
         self._seeds = [(origin, schedule.saved) for origin, schedule in seeds]
         self._known: list[Found] = []
 
-    def best(self, budget: int) -> Found | None:
-        """Return the cheapest schedule found whose peak is at most ``budget`` bytes, or None."""
+    def best(self, budget: int, *, also: Iterable[tuple[str, frozenset[int]]] = ()) -> Found | None:
+        """Return the cheapest schedule found whose peak is at most ``budget`` bytes, or None.
+
+        Args:
+            budget: Bytes.
+            also: More sets of storages to save to start from, each with the name of who made it.
+        """
         if self.unplanned.peak <= budget and not self.problem.never_saved:
             return self.unplanned
         rng = random.Random(self.seed)
         best: Found | None = None
-        for candidate in self._candidates(budget, rng):
+        around = (found for origin, saved in also for found in self._around(saved, budget, rng, origin))
+        for candidate in itertools.chain(around, self._candidates(budget, rng)):
             if candidate.peak <= budget and (best is None or _key(candidate) < _key(best)):
                 best = candidate
         if best is None:
