@@ -148,10 +148,12 @@ def test_not_found_is_told_from_impossible():
     step = capture(Transformer(2), torch.randn(8, 16, 32))
     planner = planner_of(step, evaluations=4)
     least = min(least_conceivable_peak(reading.problem) for reading in planner.readings)
-    planner.search().best = lambda budget, also=(): None
-    planner.search().any = lambda budget: (
-        planner.search().unplanned if budget >= planner.unplanned.peak else None
-    )
+    for order in range(len(planner.readings)):
+        search = planner.search(order)
+        search.best = lambda budget, also=(): None
+        search.any = lambda budget, search=search: (
+            search.unplanned if budget >= search.unplanned.peak else None
+        )
     with pytest.raises(BudgetTooSmallError, match="none is proven impossible") as caught:
         planner.plan(least)
     assert f"reached is {planner.unplanned.peak} bytes" in str(caught.value)

@@ -209,7 +209,10 @@ class MemoryPlanner:
             if best is not None and best.found.seconds == 0.0:
                 break
         if best is None:
-            raise BudgetTooSmallError(self._explain_too_small(limit))
+            smallest = self._smallest()
+            if smallest.memory.peak > limit:
+                raise BudgetTooSmallError(self._explain_too_small(limit, smallest))
+            best = smallest
         if below is not None and best.memory.peak < below.memory.peak:
             return below
         return best
@@ -265,7 +268,8 @@ class MemoryPlanner:
             graphs, memory = self._simulated(order, found.schedule)
             if memory.peak <= limit:
                 return _Candidate(order, found, graphs, memory)
-            target -= memory.peak - limit
+            # Less than what it was planned to take: else the same schedule would be found again.
+            target = min(target, found.peak) - (memory.peak - limit)
         return None
 
     def _simulated(
@@ -296,8 +300,7 @@ class MemoryPlanner:
         assert best is not None
         return best
 
-    def _explain_too_small(self, limit: int) -> str:
-        reached = self._smallest()
+    def _explain_too_small(self, limit: int, reached: _Candidate) -> str:
         least = min(least_conceivable_peak(reading.problem) for reading in self.readings)
         verdict = (
             f"No plan can: a single operation and what is held around it take {least} bytes"
