@@ -122,6 +122,12 @@ class Search:
                 yield from self._around(found.schedule.saved, budget, rng, found.origin)
         for origin, saved in self._seeds:
             yield from self._around(saved, budget, rng, origin)
+        wanted = sorted(self.unplanned.schedule.saved)
+        if 2 ** len(wanted) <= self.evaluations:
+            # So small a step leaves nothing to chance.
+            for chosen in itertools.product((True, False), repeat=len(wanted)):
+                saved = frozenset(itertools.compress(wanted, chosen))
+                yield from self._around(saved, budget, rng, "exhaustive")
         for number in range(max(len(FIRST_PREFERENCES), self.evaluations // 2)):
             if number < len(FIRST_PREFERENCES):
                 preference, part = FIRST_PREFERENCES[number], 1.0
