@@ -394,8 +394,23 @@ class _Run:
             return 1e-6 * seconds * self.weight[storage]
         if seconds == math.inf:
             return seconds
+        if self._comes_back_anyway(storage):
+            return 0.0
         preference = self.preference
         return float(seconds**preference.cost * self.weight[storage] / distance**preference.distance)
+
+    def _comes_back_anyway(self, storage: int) -> bool:
+        """Tell whether what makes a storage runs again for another result of it before the storage is read."""
+        makes = self.problem.forward[self.problem.maker[storage]].makes
+        if len(makes) == 1:
+            return False
+        following = self._next_use(storage)
+        return any(
+            other not in self.resident
+            and other not in self.problem.outputs
+            and self._next_use(other) <= following
+            for other in makes
+        )
 
     def _is_refused(self, storage: int) -> bool:
         """Tell whether a storage is not to be saved, if that can be helped."""
