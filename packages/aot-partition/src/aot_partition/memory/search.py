@@ -35,6 +35,9 @@ SMALLER_BUDGETS = (1.0, 1.0, 0.97, 0.93, 0.85, 0.75)
 """Parts of the budget under which is rehearsed. Room that is left over is spent by `retain`."""
 
 
+FEW_VALUES = 9
+"""Of how many values each choice of what to save is tried, if a search has evaluations for an eighth of them."""
+
 ROLE_ROUNDS = 2
 """How often all roles are gone through, as long as that helps."""
 
@@ -122,11 +125,13 @@ class Search:
                 yield from self._around(found.schedule.saved, budget, rng, found.origin)
         for origin, saved in self._seeds:
             yield from self._around(saved, budget, rng, origin)
-        wanted = sorted(self.unplanned.schedule.saved)
-        if 2 ** len(wanted) <= self.evaluations:
-            # So small a step leaves nothing to chance.
-            for chosen in itertools.product((True, False), repeat=len(wanted)):
-                saved = frozenset(itertools.compress(wanted, chosen))
+        # So small a step leaves nothing to chance.
+        few = sorted({*self.unplanned.schedule.saved, *self._others})
+        if len(few) > FEW_VALUES:
+            few = sorted(self.unplanned.schedule.saved)
+        if len(few) <= FEW_VALUES and 2 ** len(few) <= 8 * self.evaluations:
+            for chosen in itertools.product((True, False), repeat=len(few)):
+                saved = frozenset(itertools.compress(few, chosen))
                 yield from self._around(saved, budget, rng, "exhaustive")
         for number in range(max(len(FIRST_PREFERENCES), self.evaluations // 2)):
             if number < len(FIRST_PREFERENCES):
