@@ -2,9 +2,13 @@
 
 In the form of Checkmate (Jain et al., MLSys 2020), with two changes. Values can be freed between the
 operations of a stage, as eager kernels free them; and an operation runs again only in the stage that reads its
-result (laziness), which loses no optimum worth having and closes the gap much sooner.
+result (laziness), which closes the gap much sooner. A lazy optimum is not always the optimum: where there is
+room early and none later, a value is best made before it is read. ``lazy=False`` leaves the rule out, and is a
+bound on every schedule that runs its recomputations between two operations of the backward in the forward's
+order, once each.
 
-A stage is an operation of the backward that reads values of the forward. In stage ``j``
+A stage is an operation of the backward, and with laziness only one that reads values of the forward. In stage
+``j``
 
     A[j, x]  x is there when the stage begins
     R[j, k]  forward operation k runs again
@@ -92,7 +96,12 @@ class _Program:
 
 
 def solve_exactly(
-    problem: Problem, budget: int, *, time_limit: float = 30.0, known: Schedule | None = None
+    problem: Problem,
+    budget: int,
+    *,
+    time_limit: float = 30.0,
+    known: Schedule | None = None,
+    lazy: bool = True,
 ) -> Optimum:
     """Find the schedule with the least recomputation whose peak is within a budget.
 
@@ -101,19 +110,20 @@ def solve_exactly(
         budget: Bytes.
         time_limit: Seconds.
         known: A schedule to start from.
+        lazy: Whether an operation runs again only right before its result is read.
     """
-    return _Model(problem, budget).solve(time_limit, known)
+    return _Model(problem, budget, lazy).solve(time_limit, known)
 
 
 class _Model:
-    def __init__(self, problem: Problem, budget: int) -> None:
-        self.problem, self.budget = problem, budget
+    def __init__(self, problem: Problem, budget: int, lazy: bool) -> None:
+        self.problem, self.budget, self.lazy = problem, budget, lazy
         self.program = _Program()
         self.unit = problem.seconds / 100
         # Coefficients around one: the solver tolerates errors of a millionth.
         self.scale = budget / 100
         self.values = [s for s in problem.maker if s not in problem.outputs]
-        self.stages = [t for t, needs in enumerate(problem.needs) if needs]
+        self.stages = [t for t, needs in enumerate(problem.needs) if needs or not lazy]
         self.last_stage = self._last_stages()
         self.there: dict[tuple[int, int], int] = {}
         self.again: dict[tuple[int, int], int] = {}
@@ -200,7 +210,7 @@ class _Model:
                     if problem.maker[s] in again:
                         sources.append((again[problem.maker[s]], -1.0))
                     program.row([(variable, 1.0), *sources], upper=0)
-            if need.isdisjoint(operation.makes):
+            if self.lazy and need.isdisjoint(operation.makes):
                 # Lazily: somebody in this very stage reads it.
                 readers = {r for s in operation.makes for r in problem.readers[s] if r in again}
                 program.row([(variable, 1.0), *((again[r], -1.0) for r in readers)], upper=0)

@@ -54,6 +54,17 @@ def test_a_fraction_that_a_graph_cannot_keep():
     assert "budget-too-small" in {decision.code for decision in reports[0].decisions}
 
 
+def test_a_graph_that_takes_less_than_the_budget_is_not_planned():
+    with aot_core.record_reports() as reports:
+        compiled = torch.compile(
+            torch.nn.Linear(4, 1), backend="aot_mem_efficient", options={"budget": "1GiB"}
+        )
+        compiled(torch.ones(2, 4)).sum().backward()
+    assert reports[0].status == "ok"
+    (decision,) = [d for d in reports[0].decisions if d.code == "fits-without-a-plan"]
+    assert "BudgetTooLarge" not in decision.detail and "1073741824 bytes" in decision.detail
+
+
 @pytest.mark.parametrize("options", [{"budget": 0.01, "strict": True}, {"budget": 3}])
 def test_a_promise_that_cannot_be_kept_is_an_error(options):
     compiled = torch.compile(torch.nn.Linear(4, 1), backend="aot_mem_efficient", options=options)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import random
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from memory_cases import Convolutional, Step, Transformer, Views, capture
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy
 
-from aot_partition.errors import BudgetTooSmallError, InvalidBudgetError
+from aot_partition.errors import BudgetTooLargeError, BudgetTooSmallError, InvalidBudgetError
 from aot_partition.extract import extract
 from aot_partition.memory.comparison import torch_points
 from aot_partition.memory.floor import least_conceivable_peak
@@ -91,6 +93,22 @@ def test_plans_keep_the_budget_and_the_result(name):
     assert peaks == sorted(peaks, reverse=True), "the peak is not monotone in the budget"
 
 
+def test_the_peak_is_monotone_in_the_budget(seed):
+    rng = random.Random(seed)
+    step = capture(Transformer(2), torch.randn(8, 16, 32))
+    planner = planner_of(step, evaluations=6)
+    least = planner.smallest().memory.peak / planner.unplanned.peak
+    budgets = [rng.uniform(least, 1) for _ in range(12)]
+    peaks = {}
+    for budget in budgets:
+        with contextlib.suppress(BudgetTooSmallError):
+            peaks[budget] = planner.plan(budget).peak
+            assert peaks[budget] <= budget * planner.unplanned.peak
+    assert len(peaks) > 3
+    ascending = [peaks[budget] for budget in sorted(peaks)]
+    assert ascending == sorted(ascending)
+
+
 def measure_real(forward, backward, step: Step) -> int | None:
     # States of generators get other names in the two graphs; whole steps with dropout are run elsewhere.
     if any("rng_state" in node.name for node in backward.graph.nodes):
@@ -130,10 +148,12 @@ def test_not_found_is_told_from_impossible():
     step = capture(Transformer(2), torch.randn(8, 16, 32))
     planner = planner_of(step, evaluations=4)
     least = min(least_conceivable_peak(reading.problem) for reading in planner.readings)
-    planner.search().best = lambda budget: None
-    planner.search().any = lambda budget: (
-        planner.search().unplanned if budget >= planner.unplanned.peak else None
-    )
+    for order in range(len(planner.readings)):
+        search = planner.search(order)
+        search.best = lambda budget, also=(): None
+        search.any = lambda budget, search=search: (
+            search.unplanned if budget >= search.unplanned.peak else None
+        )
     with pytest.raises(BudgetTooSmallError, match="none is proven impossible") as caught:
         planner.plan(least)
     assert f"reached is {planner.unplanned.peak} bytes" in str(caught.value)
@@ -143,7 +163,17 @@ def test_the_unplanned_step_needs_no_plan():
     step = capture(Views(), torch.randn(16, 16))
     plan = plan_for_budget(step.read(), 1.0, cost_model=launch_cost)
     assert plan.recomputed == () and plan.origin == "unplanned"
-    assert plan_for_budget(step.read(), "1GiB", cost_model=launch_cost).peak == plan.peak
+    assert plan_for_budget(step.read(), plan.unplanned_peak, cost_model=launch_cost).peak == plan.peak
+
+
+@pytest.mark.parametrize("budget", ["1GiB", 2**30])
+def test_bytes_above_the_unplanned_peak(budget):
+    step = capture(Views(), torch.randn(16, 16))
+    peak = plan_for_budget(step.read(), 1.0, cost_model=launch_cost).peak
+    with pytest.raises(BudgetTooLargeError, match=f"1073741824 bytes, and .* is {peak} bytes"):
+        plan_for_budget(step.read(), budget, cost_model=launch_cost)
+    with pytest.raises(BudgetTooLargeError):
+        plan_for_budget(step.read(), peak + 1, cost_model=launch_cost)
 
 
 @pytest.mark.parametrize("budget", [-0.1, 1.5, "six", "5 parsecs", True, float("nan")])

@@ -30,7 +30,9 @@ def simulate_slowly(problem: Problem, schedule: Schedule) -> int:
             storage, start, _ = made[index]
             made[index] = (storage, start, position)
         for s in operation.makes:
-            latest[s] = len(made)
+            # The forward's outputs stay, so that nobody reads a second making of one.
+            if s not in problem.outputs or position < count:
+                latest[s] = len(made)
             made.append((s, position, position))
     peak = 0
     end = len(runs)
@@ -114,8 +116,18 @@ def test_budgets_are_kept_and_results_are_computable(rng):
             assert found.peak >= least_conceivable_peak(problem)
 
 
-@pytest.mark.sweep  # held for most seeds; see 1619656785 and 1736543021
-def test_no_set_of_saved_values_is_cheaper(rng):
+def test_no_set_of_saved_values_is_cheaper(seed):
+    check_saved_sets(seed)
+
+
+@pytest.mark.parametrize("hard", [1619656785, 1736543021, 124])
+def test_no_set_of_saved_values_is_cheaper_in_hard_cases(hard):
+    """Values that can't be recomputed and that only others are remade from; results that are made anew."""
+    check_saved_sets(hard)
+
+
+def check_saved_sets(seed):
+    rng = random.Random(seed)
     for _ in range(12):
         problem = random_problem(rng, operations=6)
         peak = problem.timeline(problem.unplanned()).peak
@@ -126,25 +138,43 @@ def test_no_set_of_saved_values_is_cheaper(rng):
                 assert found is not None and found.seconds <= cheapest * 1.08 + 1e-9
 
 
-@pytest.mark.sweep  # the solver's word is not always good: see seed 613306201
-def test_near_the_optimum(rng):
-    """As an integer program proves it. Costs here are whole numbers below ten, so that one miss is a large one."""
+def test_near_the_optimum(seed):
+    check_optimum(seed)
+
+
+@pytest.mark.parametrize("hard", [613306201, 1001, 1017])
+def test_near_the_optimum_in_hard_cases(hard):
+    """Optima that are not lazy: a value is remade early, where there is room, or for what it is remade from."""
+    check_optimum(hard)
+
+
+def check_optimum(seed):
+    """Compare with what an integer program proves, of all schedules and not of lazy ones alone.
+
+    Costs here are whole numbers below ten, so that one miss is a large one.
+    """
+    rng = random.Random(seed)
     gaps, missed = [], 0
     while len(gaps) < 20:
         problem = random_problem(rng, operations=9)
         budget = int(problem.timeline(problem.unplanned()).peak * rng.choice((0.9, 0.8, 0.7)))
         found = Search(problem, evaluations=120).best(budget)
-        optimum = solve_exactly(problem, budget, time_limit=5)
-        if optimum.infeasible:
-            assert found is None
-        elif optimum.proven and optimum.seconds:
+        optimum = solve_exactly(problem, budget, time_limit=5, lazy=False)
+        if found is not None and runs_in_order(found.schedule):
+            assert not optimum.infeasible
+            assert found.seconds >= optimum.bound * (1 - 1e-3), "the integer program is no lower bound"
+        if optimum.proven and optimum.seconds and not optimum.infeasible:
             missed += found is None
             if found is not None:
-                gaps.append(found.seconds / optimum.seconds - 1)
-                assert gaps[-1] >= -1e-3, "the integer program is no lower bound"
+                gaps.append(max(0.0, found.seconds / optimum.seconds - 1))
     print(f"mean {sum(gaps) / len(gaps):.4f}, worst {max(gaps):.4f}, missed {missed}")
     assert sum(gaps) / len(gaps) <= 0.04
     assert missed <= 3
+
+
+def runs_in_order(schedule: Schedule) -> bool:
+    """Tell whether the integer program can express a schedule: in each stage the forward's order, once each."""
+    return all(one < 0 or other < 0 or one < other for one, other in itertools.pairwise(schedule.backward))
 
 
 def test_what_is_impossible_is_not_found(rng):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aot_partition.budget import Budget as Budget
     from aot_partition.budget import format_bytes as format_bytes
     from aot_partition.budget import parse_budget as parse_budget
+    from aot_partition.errors import BudgetTooLargeError as BudgetTooLargeError
     from aot_partition.errors import BudgetTooSmallError as BudgetTooSmallError
     from aot_partition.errors import ContradictoryTagsError as ContradictoryTagsError
     from aot_partition.errors import InvalidBudgetError as InvalidBudgetError
@@ -68,6 +69,7 @@ _HOMES = {
     "budget": ("Budget", "format_bytes", "parse_budget"),
     "pictures": ("draw", "draw_pareto"),
     "errors": (
+        "BudgetTooLargeError",
         "BudgetTooSmallError",
         "ContradictoryTagsError",
         "InvalidBudgetError",

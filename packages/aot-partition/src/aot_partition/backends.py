@@ -14,7 +14,7 @@ import aot_core
 from aot_core.protocol import BoxedCallable
 from aot_partition import _compat
 from aot_partition.budget import parse_budget
-from aot_partition.errors import BudgetTooSmallError
+from aot_partition.errors import BudgetTooLargeError, BudgetTooSmallError
 from aot_partition.partition import min_cut_partition
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ class MemorySettings(aot_core.Settings):
     Args:
         budget: Upper limit of the peak of one training step: a fraction of the peak without a plan, a number
             of bytes, a text such as ``"6GiB"``, or ``"minimum"``. None saves as little as cheap recomputation
-            allows, and plans no peak. A graph for which a fraction can't be kept gets its smallest peak, and a
-            decision that says so; ``strict`` makes that an error, as it always is for bytes.
+            allows, and plans no peak. A graph that takes less than a budget in bytes without a plan gets none.
+            One for which a fraction can't be kept gets its smallest peak, and a decision that says so;
+            ``strict`` makes that an error, as it always is for bytes.
         cost_model: What recomputation costs: ``"eager"`` by rule, ``"torch"`` as Inductor's partitioner sees
             it, ``"profile"`` measured on this machine, or a function from an fx node to seconds.
         decompositions: ``"none"`` keeps the operators that the model called, ``"core"`` takes them apart into
@@ -78,6 +79,10 @@ def _partition(
 
     try:
         forward, backward = within(settings.budget)
+    except BudgetTooLargeError as error:
+        # A budget in bytes is for the model's large graphs; its small ones, and small batches, just fit.
+        aot_core.record_decision("joint graph", "split", "fits-without-a-plan", str(error), stage="partition")
+        forward, backward = within(1.0)
     except BudgetTooSmallError as error:
         # A model with graph breaks has tiny graphs too, of which hardly one can do with half of its peak.
         if settings.strict or settings.budget is None or isinstance(parse_budget(settings.budget), int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from aot_partition.errors import InvalidBudgetError
+from aot_partition.errors import BudgetTooLargeError, InvalidBudgetError
 
 __all__ = ["Budget", "format_bytes", "parse_budget", "resolve_budget"]
 
@@ -74,9 +74,18 @@ def resolve_budget(budget: Budget, unplanned_peak: int) -> int:
 
     Raises:
         InvalidBudgetError: as `parse_budget`.
+        BudgetTooLargeError: more bytes than the step takes without a plan.
     """
     parsed = parse_budget(budget)
-    return int(parsed * unplanned_peak) if isinstance(parsed, float) else parsed
+    if isinstance(parsed, float):
+        return int(parsed * unplanned_peak)
+    if parsed > unplanned_peak:
+        raise BudgetTooLargeError(
+            f"budget={budget!r} is {parsed} bytes, and the peak of this step without a plan is {unplanned_peak} "
+            f"bytes ({format_bytes(unplanned_peak)}): expected at most that. Check the unit; if the step is to "
+            "run without a plan, pass 1.0."
+        )
+    return parsed
 
 
 def format_bytes(size: float) -> str:

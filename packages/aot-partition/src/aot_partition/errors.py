@@ -5,6 +5,7 @@ from __future__ import annotations
 from aot_core.errors import AotError
 
 __all__ = [
+    "BudgetTooLargeError",
     "BudgetTooSmallError",
     "ContradictoryTagsError",
     "InvalidBudgetError",
@@ -53,6 +54,10 @@ class UnboundedCutError(AotError, RuntimeError):
 
 class InvalidBudgetError(AotError, ValueError):
     """A budget that can't be read, is negative, or is above the peak of a step without a plan."""
+
+
+class BudgetTooLargeError(InvalidBudgetError):
+    """A budget in bytes above what the step takes without a plan: there is nothing to plan."""
 
 
 class BudgetTooSmallError(AotError, ValueError):

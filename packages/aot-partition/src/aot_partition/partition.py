@@ -73,7 +73,7 @@ def min_cut_partition(
         ContradictoryTagsError: a value is tagged both to be saved and to be recomputed.
         UnboundedCutError: tags forbid both to save and to recompute a value that the backward needs.
         TangentOutputError: an output of the forward depends on a tangent.
-        InvalidBudgetError, BudgetTooSmallError: see there.
+        InvalidBudgetError, BudgetTooLargeError, BudgetTooSmallError: see there.
     """
     if recomputable_ops is not None:
         recomputable_ops = _checked(recomputable_ops)

@@ -15,10 +15,15 @@ import dataclasses
 import heapq
 import math
 import random
+from collections.abc import Iterable
 
 from aot_partition.memory.problem import Problem, Schedule
 
 __all__ = ["Preference", "Rehearsal"]
+
+
+LOOKAHEAD = 3
+"""How many operations of the backward ahead an early rehearsal looks for what will have no room."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +35,15 @@ class Preference:
         size: Exponent of its bytes.
         distance: Exponent of the number of operations until its next use.
         noise: How much chance comes in: ranks are multiplied by up to ``1 + noise``.
+        early: Whether a value that others are remade from gives way to them as soon as it is not read itself
+            any more and they are smaller.
     """
 
     cost: float = 1.0
     size: float = 1.0
     distance: float = 1.0
     noise: float = 0.0
+    early: bool = False
 
 
 class Rehearsal:
@@ -150,7 +158,6 @@ class _Run:
 
     def _forward(self) -> frozenset[int] | None:
         problem, tables, locks = self.problem, self.tables, self.locks
-        unwanted = problem.never_saved
         for k, operation in enumerate(problem.forward):
             self.now = k - 1
             if not self._make_room(tables.made_bytes[k] + operation.scratch):
@@ -162,8 +169,10 @@ class _Run:
                 self._add(storage)
             for storage in tables.settling[k]:
                 locks[storage] = 0
-                refused = storage in unwanted or (self.keep is not None and storage not in self.keep)
-                if refused and problem.forward[problem.maker[storage]].replayable:
+                if self._is_refused(storage) and (
+                    problem.forward[problem.maker[storage]].replayable
+                    or (self._next_use(storage) == math.inf and not self._is_needed_to_remake(storage))
+                ):
                     self._drop(storage)
             self.now = k
             for storage in tables.expiring[k]:
@@ -177,8 +186,14 @@ class _Run:
     def _backward(self) -> bool:
         problem, tables, locks = self.problem, self.tables, self.locks
         before, during = problem.backward_own
+        early = self.preference.early
+        if early:
+            for storage in sorted(self.resident):
+                self._replace_by_what_it_makes(storage, problem.tangent_bytes)
         for t in range(len(problem.backward)):
             self.now = tables.count + t - 1
+            if early:
+                self._remake_while_there_is_room(t)
             needs = problem.needs[t]
             for storage in needs:
                 locks[storage] += 1
@@ -196,27 +211,96 @@ class _Run:
             for storage in tables.expiring[tables.count + t]:
                 if storage in self.resident:
                     self._drop(storage)
+            if early and t + 1 < len(problem.backward):
+                self.now = tables.count + t
+                for storage in needs:
+                    self._replace_by_what_it_makes(storage, problem.tangent_bytes + before[t + 1])
         return True
+
+    def _remake_while_there_is_room(self, t: int) -> None:
+        """Remake before operation ``t`` what a later one reads, if there is room now and will be none then."""
+        problem, tables, sizes = self.problem, self.tables, self.problem.sizes
+        before, during = problem.backward_own
+        for later in range(t + 1, min(t + 1 + LOOKAHEAD, len(problem.backward))):
+            missing = [s for s in problem.needs[later] if s not in self.resident]
+            operations = self._leading_to(missing)
+            if not operations:
+                continue
+            most = sum(tables.made_bytes[k] for k in operations) + max(
+                problem.forward[k].scratch for k in operations
+            )
+            held = self.bytes + problem.tangent_bytes
+            if held + before[later] + most <= self.budget or held + before[t] + most > self.budget:
+                continue
+            added = sum(sizes[s] for s in missing)
+            if held + added + max(during[t:later]) > self.budget:
+                continue
+            for k in operations:
+                self.spent += problem.forward[k].seconds
+                self.backward.append(k)
+            for storage in missing:
+                self._add(storage)
+
+    def _replace_by_what_it_makes(self, source: int, around: int) -> None:
+        """Remake now what would be remade from a storage later, if it is smaller than what it is remade from."""
+        problem, tables, resident, sizes = self.problem, self.tables, self.resident, self.problem.sizes
+        if source not in resident or source in problem.outputs or self._next_use(source) < math.inf:
+            return
+        wanted: set[int] = set()
+        pending = [source]
+        seen = {source}
+        while pending:
+            for k in problem.readers[pending.pop()]:
+                if not problem.forward[k].replayable:
+                    continue
+                for made in problem.forward[k].makes:
+                    if made in seen or made in problem.outputs or tables.wanted_until[made] <= self.now:
+                        continue
+                    seen.add(made)
+                    if made not in resident:
+                        pending.append(made)
+                        if self._next_use(made) < math.inf:
+                            wanted.add(made)
+        operations = self._leading_to(wanted)
+        if not operations:
+            return
+        read = {s for k in operations for s in tables.reads[k] if s in resident}
+        kept = {s for s in read if self._next_use(s) < math.inf}
+        for storage in wanted:
+            resident.add(storage)
+        freed = [s for s in read - kept if not self._is_needed_to_remake(s)]
+        for storage in wanted:
+            resident.remove(storage)
+        if sum(sizes[s] for s in freed) <= sum(sizes[s] for s in wanted):
+            return
+        most = sum(tables.made_bytes[k] for k in operations) + max(
+            problem.forward[k].scratch for k in operations
+        )
+        if self.bytes + around + most > self.budget:
+            return
+        for k in operations:
+            self.spent += problem.forward[k].seconds
+            self.backward.append(k)
+        for storage in wanted:
+            self._add(storage)
+        for storage in freed:
+            self._drop(storage)
 
     def _remake(self, missing: list[int], around: int) -> bool:
         """Run again, in the forward's order, what leads to some storages that are not resident."""
-        problem, tables, locks = self.problem, self.tables, self.locks
-        maker, resident = problem.maker, self.resident
-        found: set[int] = set()
-        pending = [maker[storage] for storage in missing]
-        while pending:
-            k = pending.pop()
-            if k not in found:
-                if not problem.forward[k].replayable:
-                    return False
-                found.add(k)
-                pending.extend(maker[s] for s in tables.reads[k] if s not in resident)
-        order = sorted(found)
+        problem, tables, locks, resident = self.problem, self.tables, self.locks, self.resident
+        order = self._leading_to(missing)
+        if order is None:
+            return False
         for k in order:
             for storage in tables.reads[k]:
                 locks[storage] += 1
         for k in order:
             operation = problem.forward[k]
+            for storage in operation.makes:
+                if storage in resident and storage not in problem.outputs:
+                    # It is made anew: whoever reads it from here on comes after this operation.
+                    self._drop(storage)
             if not self._make_room(around + tables.made_bytes[k] + operation.scratch):
                 return False
             for storage in operation.makes:
@@ -227,6 +311,20 @@ class _Run:
             self.spent += operation.seconds
             self.backward.append(k)
         return self.spent < self.limit
+
+    def _leading_to(self, missing: Iterable[int]) -> list[int] | None:
+        """Return the operations that make some storages of what is resident, or None if that is impossible."""
+        problem, reads, maker = self.problem, self.tables.reads, self.problem.maker
+        found: set[int] = set()
+        pending = [maker[storage] for storage in missing]
+        while pending:
+            k = pending.pop()
+            if k not in found:
+                if not problem.forward[k].replayable:
+                    return None
+                found.add(k)
+                pending.extend(maker[s] for s in reads[k] if s not in self.resident)
+        return sorted(found)
 
     # --- residency -------------------------------------------------------------------------------------
 
@@ -286,14 +384,58 @@ class _Run:
     def _rank(self, storage: int) -> float:
         """Return how much it would hurt to evict a storage; infinite if it can't be."""
         seconds = self._seconds_to_remake(storage)
-        if seconds == math.inf:
-            return seconds
         distance = self._next_use(storage) - self.now
         if distance == math.inf:
             # Only others are remade from it.
+            if seconds == math.inf:
+                if self._is_needed_to_remake(storage):
+                    return seconds
+                seconds = self.problem.forward[self.problem.maker[storage]].seconds
             return 1e-6 * seconds * self.weight[storage]
+        if seconds == math.inf:
+            return seconds
+        if self._comes_back_anyway(storage):
+            return 0.0
         preference = self.preference
         return float(seconds**preference.cost * self.weight[storage] / distance**preference.distance)
+
+    def _comes_back_anyway(self, storage: int) -> bool:
+        """Tell whether what makes a storage runs again for another result of it before the storage is read."""
+        makes = self.problem.forward[self.problem.maker[storage]].makes
+        if len(makes) == 1:
+            return False
+        following = self._next_use(storage)
+        return any(
+            other not in self.resident
+            and other not in self.problem.outputs
+            and self._next_use(other) <= following
+            for other in makes
+        )
+
+    def _is_refused(self, storage: int) -> bool:
+        """Tell whether a storage is not to be saved, if that can be helped."""
+        return storage in self.problem.never_saved or (self.keep is not None and storage not in self.keep)
+
+    def _is_needed_to_remake(self, storage: int) -> bool:
+        """Tell whether something that is read later, and not there or not to stay, is remade from a storage."""
+        problem, resident = self.problem, self.resident
+        in_forward = self.now < self.tables.count - 1
+        pending = [storage]
+        seen = {storage}
+        while pending:
+            for k in problem.readers[pending.pop()]:
+                if k > self.made_until or not problem.forward[k].replayable:
+                    continue
+                for made in problem.forward[k].makes:
+                    if made in seen or made in problem.outputs or self.tables.wanted_until[made] <= self.now:
+                        continue
+                    seen.add(made)
+                    if made in resident and not (in_forward and self._is_refused(made)):
+                        continue
+                    if self._next_use(made) < math.inf:
+                        return True
+                    pending.append(made)
+        return False
 
     def _make_room(self, needed: int) -> bool:
         excess = self.bytes + needed - self.budget

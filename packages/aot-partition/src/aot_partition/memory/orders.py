@@ -2,9 +2,11 @@
 
 ``autograd``
     The order of the trace: gradients of parameters as soon as they can be computed.
-``chain first``
-    What leads on to earlier layers first; gradients of parameters when their arguments would otherwise be
-    held for nothing else.
+``gradients freed first``
+    Whatever ends the life of a gradient as large as what it makes, as soon as it can run: mostly the gradients of
+    parameters wait until nothing else needs their arguments.
+``saved values freed first``
+    The same, and a saved value counts as much as a gradient: what reads one for the last time runs early.
 """
 
 from __future__ import annotations
@@ -21,16 +23,21 @@ def backward_orders(joint: JointGraph) -> list[list[int]]:
     """Return the orders worth planning, autograd's own first; positions of the backward's nodes."""
     first = backward_order(joint)
     orders = [first]
-    for candidate in (_frees_most_first(joint, first),):
+    for candidate in (_frees_most_first(joint, first), _frees_most_first(joint, first, saved_too=True)):
         if candidate not in orders:
             orders.append(candidate)
     return orders
 
 
-def _frees_most_first(joint: JointGraph, order: list[int]) -> list[int]:
+def _frees_most_first(joint: JointGraph, order: list[int], *, saved_too: bool = False) -> list[int]:
     """Of what can run next, run what frees more than it makes as soon as it can; else keep the order.
 
     Effects keep their order among themselves.
+
+    Args:
+        joint: The joint graph.
+        order: The order to keep otherwise.
+        saved_too: Whether what the forward made counts among what is freed.
     """
     place = {i: number for number, i in enumerate(order)}
     read = {i: {s for j in joint.inputs[i] for s in joint.storages[j]} for i in order}
@@ -38,8 +45,16 @@ def _frees_most_first(joint: JointGraph, order: list[int]) -> list[int]:
     for i in order:
         for s in read[i]:
             readers[s] = readers.get(s, 0) + 1
-    made = {s for i in order for s in joint.storages[i]}
-    kept = {s for i in joint.backward_results for s in joint.storages[i]}
+    freeable_at_all = {s for i in order for s in joint.storages[i]}
+    if saved_too:
+        freeable_at_all |= {
+            s
+            for i, node in enumerate(joint.nodes)
+            if node.op == "call_function" and joint.in_forward[i]
+            for s in joint.storages[i]
+        }
+    kept = {s for i in (*joint.forward_results, *joint.backward_results) for s in joint.storages[i]}
+    kept |= {s for i, node in enumerate(joint.nodes) if node.op != "call_function" for s in joint.storages[i]}
     waiting = {i: sum(j in place for j in joint.inputs[i]) for i in order}
     previous: int | None = None
     for i in order:
@@ -56,7 +71,7 @@ def _frees_most_first(joint: JointGraph, order: list[int]) -> list[int]:
             previous = i
 
     taken = {i: sum(joint.storage_bytes[s] for s in joint.storages[i] if s not in read[i]) for i in order}
-    freeable = {i: [s for s in read[i] if s in made and s not in kept] for i in order}
+    freeable = {i: [s for s in read[i] if s in freeable_at_all and s not in kept] for i in order}
 
     def gain(i: int) -> int:
         return sum(joint.storage_bytes[s] for s in freeable[i] if readers[s] == 1) - taken[i]

@@ -31,8 +31,8 @@ from aot_partition.memory.liveness import StepMemory, simulate_step
 from aot_partition.memory.orders import backward_orders
 from aot_partition.memory.problem import Problem, Schedule
 from aot_partition.memory.reading import ReadProblem, read_problem
-from aot_partition.memory.search import Found, Search
-from aot_partition.memory.seeds import seed_schedules
+from aot_partition.memory.search import Found, Search, default_evaluations
+from aot_partition.memory.seeds import cut_schedules, seed_schedules
 from aot_partition.memory.unfolding import unfold
 from aot_partition.plan import REASONS, PartitionPlan, PlannedValue
 
@@ -65,6 +65,7 @@ def plan_for_budget(
 
     Raises:
         InvalidBudgetError: the budget can't be read.
+        BudgetTooLargeError: more bytes than the step takes without a plan.
         BudgetTooSmallError: no plan within the budget was found, or none can exist; says which, and names the
             smallest peak that was reached.
     """
@@ -143,6 +144,7 @@ class MemoryPlanner:
             for order in backward_orders(joint)
         ]
         self._searches: dict[int, Search] = {}
+        self._answers: dict[int, _Candidate] = {}
 
     def seconds(self, node: fx.Node) -> float:
         """Return how long a node takes, as planning saw it."""
@@ -157,10 +159,19 @@ class MemoryPlanner:
         """Return the search over schedules of a backward order, of which 0 is autograd's own."""
         if order not in self._searches:
             problem = self.readings[order].problem
+            tries = default_evaluations(problem) if self._evaluations is None else self._evaluations
+            # What is worth saving is found in autograd's order, and only adapted to the others.
             self._searches[order] = Search(
-                problem, seeds=seed_schedules(problem), evaluations=self._evaluations, seed=self._seed
+                problem,
+                seeds=[*seed_schedules(problem), *self._cuts],
+                evaluations=tries if order == 0 else max(1, tries // 2),
+                seed=self._seed,
             )
         return self._searches[order]
+
+    @functools.cached_property
+    def _cuts(self) -> list[tuple[str, Schedule]]:
+        return list(cut_schedules(self.joint, self.problem, self.seconds))
 
     @property
     def problem(self) -> Problem:
@@ -173,18 +184,38 @@ class MemoryPlanner:
         return self._simulated(0, self.problem.unplanned())[1]
 
     def plan(self, budget: Budget) -> PartitionPlan:
-        """Return the cheapest plan found within a budget. See `plan_for_budget`."""
+        """Return the cheapest plan found within a budget. See `plan_for_budget`.
+
+        Of one planner, a smaller budget never gives a larger peak, in whatever order budgets are asked for: a
+        search is no exact solver, so a plan has to lie between those given before for smaller and for larger
+        budgets.
+        """
         limit = resolve_budget(budget, self.unplanned.peak)
-        best: _Candidate | None = None
+        if limit not in self._answers:
+            self._answers[limit] = self._answer(limit)
+        return self._describe(self._answers[limit], limit)
+
+    def _answer(self, limit: int) -> _Candidate:
+        larger = [found for other, found in self._answers.items() if other > limit]
+        smaller = [found for other, found in self._answers.items() if other < limit]
+        above = min(larger, key=lambda found: found.memory.peak, default=None)
+        below = max(smaller, key=lambda found: found.memory.peak, default=None)
+        best = above if above is not None and above.memory.peak <= limit else None
+        most = limit if above is None else min(limit, above.memory.peak)
         for order in range(len(self.readings)):
-            candidate = self._within(order, limit)
+            candidate = self._within(order, most, start=best)
             if candidate and (best is None or _cost(candidate) < _cost(best)):
                 best = candidate
             if best is not None and best.found.seconds == 0.0:
                 break
         if best is None:
-            raise BudgetTooSmallError(self._explain_too_small(limit))
-        return self._describe(best, limit)
+            smallest = self._smallest()
+            if smallest.memory.peak > limit:
+                raise BudgetTooSmallError(self._explain_too_small(limit, smallest))
+            best = smallest
+        if below is not None and best.memory.peak < below.memory.peak:
+            return below
+        return best
 
     def smallest(self) -> PartitionPlan:
         """Return the plan with the smallest peak found, however long it takes."""
@@ -216,18 +247,29 @@ class MemoryPlanner:
 
     # --- one budget, one order -------------------------------------------------------------------------
 
-    def _within(self, order: int, limit: int, *, quick: bool = False) -> _Candidate | None:
-        """Return the best schedule of an order whose graphs stay within a limit."""
+    def _within(
+        self, order: int, limit: int, *, quick: bool = False, start: _Candidate | None = None
+    ) -> _Candidate | None:
+        """Return the best schedule of an order whose graphs stay within a limit.
+
+        Args:
+            order: Of the backward.
+            limit: Bytes.
+            quick: Any schedule will do.
+            start: The best of another order: what it saves is a good start for this one.
+        """
         target = limit
+        also = () if start is None else (("other-order", start.found.schedule.saved),)
         for _ in range(CORRECTIONS):
             search = self.search(order)
-            found = search.any(target) if quick else search.best(target)
+            found = search.any(target) if quick else search.best(target, also=also)
             if found is None:
                 return None
             graphs, memory = self._simulated(order, found.schedule)
             if memory.peak <= limit:
                 return _Candidate(order, found, graphs, memory)
-            target -= memory.peak - limit
+            # Less than what it was planned to take: else the same schedule would be found again.
+            target = min(target, found.peak) - (memory.peak - limit)
         return None
 
     def _simulated(
@@ -258,8 +300,7 @@ class MemoryPlanner:
         assert best is not None
         return best
 
-    def _explain_too_small(self, limit: int) -> str:
-        reached = self._smallest()
+    def _explain_too_small(self, limit: int, reached: _Candidate) -> str:
         least = min(least_conceivable_peak(reading.problem) for reading in self.readings)
         verdict = (
             f"No plan can: a single operation and what is held around it take {least} bytes"

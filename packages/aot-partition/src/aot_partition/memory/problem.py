@@ -229,11 +229,10 @@ class Problem:
                 made: Sequence[int] = self.forward[entry].makes
                 reads: Sequence[int] = self.forward[entry].reads
                 for storage in made:
-                    if storage in outputs:
-                        continue
                     if storage in wanted:
                         wanted.discard(storage)
                     else:
+                        # Nobody reads it; of an output everybody reads what the forward made.
                         dying[position].append(storage)
             else:
                 reads = self.backward[~entry].reads

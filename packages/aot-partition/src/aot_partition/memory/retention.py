@@ -20,7 +20,14 @@ from aot_partition.memory.problem import Problem, Schedule
 __all__ = ["retain"]
 
 
-def retain(problem: Problem, schedule: Schedule, budget: int, rng: random.Random | None = None) -> Schedule:
+def retain(
+    problem: Problem,
+    schedule: Schedule,
+    budget: int,
+    rng: random.Random | None = None,
+    *,
+    last: frozenset[int] = frozenset(),
+) -> Schedule:
     """Leave out recomputations whose results fit into memory from their last use on.
 
     Args:
@@ -28,19 +35,23 @@ def retain(problem: Problem, schedule: Schedule, budget: int, rng: random.Random
         schedule: Any schedule of it, within the budget.
         budget: Bytes that are never to be exceeded.
         rng: If given, the order in which recomputations are looked at is perturbed.
+        last: Storages that are retained only where there is room when all others had their turn.
 
     Returns:
         A schedule that takes as long or less, within the budget.
     """
     while True:
-        better = _retain_once(problem, schedule, budget, rng)
-        if better is None:
+        better = _retain_once(problem, schedule, budget, rng, problem.never_saved | last)
+        if better is not None:
+            schedule = better
+        elif last:
+            last = frozenset()
+        else:
             return schedule
-        schedule = better
 
 
 def _retain_once(
-    problem: Problem, schedule: Schedule, budget: int, rng: random.Random | None
+    problem: Problem, schedule: Schedule, budget: int, rng: random.Random | None, refused: frozenset[int]
 ) -> Schedule | None:
     """Retain what fits; what nobody reads any more is only found, and its room used, in the next round."""
     count = len(problem.forward)
@@ -68,7 +79,7 @@ def _retain_once(
     saved = set(schedule.saved)
     for _, j in ranked:
         kept = [s for s in problem.forward[order[j]].makes if (j, s) in read]
-        if any(s in problem.never_saved for s in kept):
+        if any(s in refused for s in kept):
             continue
         sources = [(earlier[j, s], s) for s in kept if (j, s) in earlier]
         # An earlier making was left out when nobody read this part of it.

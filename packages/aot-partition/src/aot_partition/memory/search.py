@@ -2,7 +2,8 @@
 
 A portfolio: schedules that others made (cuts of a min-cut, segments, a smaller problem's), rehearsals under many
 preferences, some under a smaller budget than is given, all of them with their spare room spent by `retain`.
-Then the best one is varied: other values are saved, and the rest is rehearsed anew.
+Then the best one is varied: other values are saved, one at a time or the same ones of all layers that are alike,
+and the rest is rehearsed anew.
 
 The search counts evaluations and not seconds, and draws from a seeded generator: the same problem gives the
 same schedule on every machine.
@@ -17,9 +18,10 @@ from collections.abc import Iterable, Iterator
 
 from aot_partition.memory.eviction import Preference, Rehearsal
 from aot_partition.memory.problem import Problem, Schedule
+from aot_partition.memory.repetition import roles
 from aot_partition.memory.retention import retain
 
-__all__ = ["Found", "Search"]
+__all__ = ["Found", "Search", "default_evaluations"]
 
 FIRST_PREFERENCES = (
     Preference(),
@@ -31,6 +33,13 @@ FIRST_PREFERENCES = (
 
 SMALLER_BUDGETS = (1.0, 1.0, 0.97, 0.93, 0.85, 0.75)
 """Parts of the budget under which is rehearsed. Room that is left over is spent by `retain`."""
+
+
+FEW_VALUES = 9
+"""Of how many values each choice of what to save is tried, if a search has evaluations for an eighth of them."""
+
+ROLE_ROUNDS = 2
+"""How often all roles are gone through, as long as that helps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,22 +84,34 @@ class Search:
         self.seed = seed
         unplanned = problem.unplanned()
         self.unplanned = Found(unplanned, 0.0, problem.timeline(unplanned).peak, "unplanned")
+        # What the backward does not read, and may be worth saving since something else is remade from it.
+        self._others = [
+            s for s in problem.maker if problem.sizes[s] and s not in problem.outputs | unplanned.saved
+        ]
+        self._roles = roles(problem)
         self._seeds = [(origin, schedule.saved) for origin, schedule in seeds]
         self._known: list[Found] = []
 
-    def best(self, budget: int) -> Found | None:
-        """Return the cheapest schedule found whose peak is at most ``budget`` bytes, or None."""
+    def best(self, budget: int, *, also: Iterable[tuple[str, frozenset[int]]] = ()) -> Found | None:
+        """Return the cheapest schedule found whose peak is at most ``budget`` bytes, or None.
+
+        Args:
+            budget: Bytes.
+            also: More sets of storages to save to start from, each with the name of who made it.
+        """
         if self.unplanned.peak <= budget and not self.problem.never_saved:
             return self.unplanned
         rng = random.Random(self.seed)
         best: Found | None = None
-        for candidate in self._candidates(budget, rng):
+        around = (found for origin, saved in also for found in self._around(saved, budget, rng, origin))
+        for candidate in itertools.chain(around, self._candidates(budget, rng)):
             if candidate.peak <= budget and (best is None or _key(candidate) < _key(best)):
                 best = candidate
         if best is None:
             fitting = (found for found in self._desperate(budget, rng) if found.peak <= budget)
             best = min(fitting, key=_key, default=None)
         if best is not None:
+            best = self._varied_by_role(best, budget, rng)
             best = self._varied(best, budget, rng)
             # What one budget showed is good may be good for the next, smaller one.
             self._known.append(best)
@@ -104,6 +125,14 @@ class Search:
                 yield from self._around(found.schedule.saved, budget, rng, found.origin)
         for origin, saved in self._seeds:
             yield from self._around(saved, budget, rng, origin)
+        # So small a step leaves nothing to chance.
+        few = sorted({*self.unplanned.schedule.saved, *self._others})
+        if len(few) > FEW_VALUES:
+            few = sorted(self.unplanned.schedule.saved)
+        if len(few) <= FEW_VALUES and 2 ** len(few) <= 8 * self.evaluations:
+            for chosen in itertools.product((True, False), repeat=len(few)):
+                saved = frozenset(itertools.compress(few, chosen))
+                yield from self._around(saved, budget, rng, "exhaustive")
         for number in range(max(len(FIRST_PREFERENCES), self.evaluations // 2)):
             if number < len(FIRST_PREFERENCES):
                 preference, part = FIRST_PREFERENCES[number], 1.0
@@ -114,10 +143,12 @@ class Search:
                 yield self._retained(schedule, budget, "rehearsal")
 
     def _desperate(self, budget: int, rng: random.Random) -> Iterator[Found]:
-        """Save any part of what the backward reads: what looked good alone may not fit together."""
+        """Save any part of what there is: what looked good alone may not fit together."""
         wanted = sorted(self.unplanned.schedule.saved)
-        for _ in range(self.evaluations // 2):
-            saved = frozenset(rng.sample(wanted, rng.randrange(len(wanted) + 1)))
+        everything = sorted({*wanted, *self._others})
+        for number in range(self.evaluations):
+            some = wanted if number % 2 else everything
+            saved = frozenset(rng.sample(some, rng.randrange(len(some) + 1)))
             preference = _random_preference(rng)
             schedule = self.rehearsal.run(budget, preference, rng, keep=saved)
             if schedule is not None:
@@ -139,10 +170,32 @@ class Search:
                 return candidate
         return None
 
+    def _varied_by_role(self, best: Found, budget: int, rng: random.Random) -> Found:
+        """Save what plays one role in all layers that are alike, or in none of them, and plan the rest around it."""
+        tried: set[frozenset[int]] = set()
+        for _ in range(ROLE_ROUNDS):
+            before = best
+            for group in self._roles:
+                members = frozenset[int]().union(*group)
+                for keep in (best.schedule.saved - members, best.schedule.saved | members):
+                    if keep in tried or keep == best.schedule.saved or len(tried) >= self.evaluations:
+                        continue
+                    tried.add(keep)
+                    schedule = self.rehearsal.run(budget, FIRST_PREFERENCES[0], rng, keep=keep)
+                    if schedule is None:
+                        continue
+                    # What gave room is not to take it again at once.
+                    schedule = retain(self.problem, schedule, budget, last=members - keep)
+                    found = self._measured(schedule, best.origin)
+                    if found.peak <= budget and _key(found) < _key(best):
+                        best = found
+            if best is before:
+                break
+        return best
+
     def _varied(self, best: Found, budget: int, rng: random.Random) -> Found:
         """Save a few values more or less than the best schedule does, and plan the rest around it."""
-        sizes, wanted = self.problem.sizes, self.unplanned.schedule.saved
-        others = [s for s in self.problem.maker if sizes[s] and s not in self.problem.outputs | wanted]
+        sizes, wanted, others = self.problem.sizes, self.unplanned.schedule.saved, self._others
         for number in range(self.evaluations - self.evaluations // 2):
             keep = set(best.schedule.saved)
             # Mostly exchanges among what the backward reads; sometimes something that it is remade from.
@@ -189,6 +242,7 @@ def _random_preference(rng: random.Random) -> Preference:
         size=rng.choice((0.3, 0.5, 1.0, 1.0, 1.5)),
         distance=rng.choice((0.0, 0.2, 0.5, 1.0, 1.0, 2.0)),
         noise=rng.choice((0.0, 0.3, 1.0, 3.0)),
+        early=rng.random() < 0.4,
     )
 
 

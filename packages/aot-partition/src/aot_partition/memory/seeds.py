@@ -1,4 +1,4 @@
-"""Schedules that a search starts from: segments, as people checkpoint by hand, and thresholds of density.
+"""Schedules that a search starts from: segments, as people checkpoint by hand, thresholds of density, cuts.
 
 Segments cut the forward where little is live, save what crosses the cuts, and recompute the rest segment by
 segment (Chen et al., 2016)::
@@ -8,18 +8,27 @@ segment (Chen et al., 2016)::
 
 A threshold saves what takes long to compute for its size: products and convolutions before normalisations
 before additions.
+
+A cut saves what a minimum cut saves, at a rate at which bytes are exchanged for seconds. Bytes at the end of the
+forward are not the peak of a step, but what is worth saving at some rate is mostly worth saving at some budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from torch import fx
+
+from aot_partition.joint_graph import JointGraph
 from aot_partition.memory.problem import Problem, Schedule
+from aot_partition.mincut.eager_rules import saved_for_eager
 
-__all__ = ["seed_schedules"]
+__all__ = ["cut_schedules", "seed_schedules"]
 
 SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24)
 THRESHOLDS = (0.2, 0.4, 0.6, 0.8, 0.95)
+EXCHANGE_RATES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 10.0)
+"""Bytes for a second, over the mean of the forward: the bytes that it keeps, by the seconds that it takes."""
 
 
 def seed_schedules(problem: Problem) -> Iterator[tuple[str, Schedule]]:
@@ -29,6 +38,30 @@ def seed_schedules(problem: Problem) -> Iterator[tuple[str, Schedule]]:
             yield "segments", Schedule(_crossing(problem, count), problem.unplanned().backward)
     for threshold in THRESHOLDS:
         yield "threshold", Schedule(_dense(problem, threshold), problem.unplanned().backward)
+
+
+def cut_schedules(
+    joint: JointGraph, problem: Problem, seconds: Callable[[fx.Node], float]
+) -> Iterator[tuple[str, Schedule]]:
+    """Yield what minimum cuts save, from bytes being dear to seconds being dear.
+
+    Raises:
+        ContradictoryTagsError, UnboundedCutError: the tags contradict each other or the graph.
+    """
+    unplanned = problem.unplanned()
+    kept = sum(problem.sizes[s] for s in unplanned.saved)
+    spent = sum(operation.seconds for operation in problem.forward)
+    if not kept or not spent:
+        return
+    known: set[frozenset[int]] = set()
+    for rate in EXCHANGE_RATES:
+        positions = saved_for_eager(joint, seconds=seconds, bytes_per_second=rate * kept / spent)
+        saved = frozenset(
+            s for i in positions for s in joint.storages[i] if s in problem.maker and s not in problem.outputs
+        )
+        if saved not in known:
+            known.add(saved)
+            yield "min-cut", Schedule(saved, unplanned.backward)
 
 
 def _crossing(problem: Problem, count: int) -> frozenset[int]:

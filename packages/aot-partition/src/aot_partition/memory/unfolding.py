@@ -56,6 +56,14 @@ class _Unfolding:
         self.joint = joint
         self.read = read
         self.operations = frozenset((*read.forward_nodes, *read.backward_nodes))
+        # The forward's own outputs stay, however often what makes them runs again.
+        outputs = read.problem.outputs
+        self.lasting = frozenset(
+            j
+            for i in read.forward_nodes
+            for j in _parts(joint, i)
+            if joint.storages[j] and outputs.issuperset(joint.storages[j])
+        )
         self.clock = 1
         # When each node was computed last; what is given from the start was computed at 0.
         self.computed_at = {j: 0 for i in saved for j in (i, *_parts(joint, i))}
@@ -78,7 +86,8 @@ class _Unfolding:
         self.order.append(i)
         # A tuple keeps all of its parts alive, so it is taken apart at once.
         for j in _parts(self.joint, i):
-            self._compute(j)
+            if j not in self.lasting:
+                self._compute(j)
 
     def _without_unread(self) -> list[int]:
         """Leave out views and parts that nobody reads before they are taken again."""
@@ -97,7 +106,7 @@ class _Unfolding:
         pending = [(i, False)]
         while pending:
             j, inputs_are_fresh = pending.pop()
-            if j in self.operations or joint.nodes[j].op != "call_function":
+            if j in self.operations or j in self.lasting or joint.nodes[j].op != "call_function":
                 continue
             if not inputs_are_fresh:
                 pending.append((j, True))

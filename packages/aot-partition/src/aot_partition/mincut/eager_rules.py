@@ -70,6 +70,7 @@ def saved_for_eager(
     *,
     recomputable_ops: Collection[Any] | None = None,
     seconds: Callable[[fx.Node], float] | None = None,
+    bytes_per_second: float = BYTES_PER_SECOND,
 ) -> list[int]:
     """Return the positions to save so that the fewest bytes wait for the backward.
 
@@ -77,8 +78,8 @@ def saved_for_eager(
         joint: The joint graph.
         recomputable_ops: Operators that may be recomputed. None: all that can be, if ``seconds`` is given, and
             else `default_recomputable_ops`.
-        seconds: What it takes to compute a node. It is weighed against bytes by `BYTES_PER_SECOND`; without
-            it, recomputation costs nothing.
+        seconds: What it takes to compute a node. Without it, recomputation costs nothing.
+        bytes_per_second: What a second of recomputation is worth, in bytes not saved.
 
     Raises:
         UnboundedCutError: the tags contradict the graph.
@@ -105,7 +106,7 @@ def saved_for_eager(
             if reason:
                 network.recomputing_costs(i, math.inf, reason)
             elif seconds is not None and not free[i] and node.op == "call_function":
-                network.recomputing_costs(i, int(seconds(node) * BYTES_PER_SECOND))
+                network.recomputing_costs(i, int(seconds(node) * bytes_per_second))
         if of_backward and not tagged:
             network.saving_costs(i, math.inf, "it belongs to the backward")
         else:
