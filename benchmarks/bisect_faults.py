@@ -3,8 +3,8 @@
     python benchmarks/bisect_faults.py --faults 200 --clean 50
     python benchmarks/bisect_faults.py --only fault_17_0      # one fault, and all that bisect says of it
 
-The faults are those of packages/aot-registry/tests/bisect/faulty_backends.py: eleven kinds, over ten small models. A draw
-that changes nothing that can be seen is no fault, and is drawn again: eager and compiled are compared here by
+The faults are those of packages/aot-registry/tests/bisect/faulty_backends.py: eleven kinds, over ten small models. A
+draw that changes nothing that can be seen is no fault, and is drawn again: there, eager and compiled are compared by
 ``torch.allclose``, not by the rule of `bisect`. Each reproducer is run as a program, by this process, and must end
 with status 1, and with 0 when its backend is replaced by a right one.
 
@@ -31,17 +31,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "packages" / "aot-registry" / "tests" / "bisect"))
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1] / "packages" / "aot-registry" / "tests" / "bisect")
+)
 
-from faulty_backends import KINDS, Fault, draw
+from faulty_backends import KINDS, draw, manifest_fault
 from small_models import MODELS, build
 
 import aot_registry
-from aot_registry.bisecting.copies import Subject
-from aot_registry.bisecting.observation import observe
 
-ATTEMPTS = 40
 CLEAN_BACKENDS = ("aot_eager", "aot_core_eager", "aot_inductor_debug", "aot_mem_efficient", "inductor")
 
 
@@ -81,38 +79,6 @@ def main() -> int:
 def bisect_model(model_name: str, backend: str, path: Path | None):
     model, inputs = build(model_name)
     return aot_registry.bisect(model, inputs, backend, reproducer_path=path)
-
-
-def manifest_fault(number: int) -> Fault | None:
-    """Return the first draw of a number that is a fault: with it, something that can be seen is another."""
-    for attempt in range(ATTEMPTS):
-        fault = draw(number, attempt)
-        if fault is not None and differs(fault):
-            return fault
-    return None
-
-
-def differs(fault: Fault) -> bool:
-    model, inputs = build(fault.model)
-    subject = Subject(model, inputs)
-    torch.compiler.reset()
-    eager = observe(subject, lambda model: model, seed=0)
-    try:
-        compiled = observe(subject, lambda model: torch.compile(model, backend=fault.backend), seed=0)
-    except Exception:
-        return True
-    finally:
-        torch.compiler.reset()
-    for name, want in eager.items():
-        have = compiled[name]
-        if (want.stride, want.requires_grad, want.shares) != (have.stride, have.requires_grad, have.shares):
-            return True
-        if isinstance(want.value, torch.Tensor):
-            if want.value.dtype != have.value.dtype:
-                return True
-            if not torch.allclose(want.value, have.value, rtol=1e-4, atol=1e-4):
-                return True
-    return False
 
 
 def judge(number: int) -> dict:
@@ -201,7 +167,9 @@ def report(outcomes: list[dict], alarms: list[tuple], clean: int) -> int:
     print(f"false alarms: {len(alarms)} of {clean} ({alarm_rate:.1%})")
     for alarm in alarms:
         print("  ", *alarm)
-    reached = rates["stage"] >= 0.98 and rates["node"] >= 0.9 and rates["reproducer"] == 1 and alarm_rate <= 0.01
+    reached = (
+        rates["stage"] >= 0.98 and rates["node"] >= 0.9 and rates["reproducer"] == 1 and alarm_rate <= 0.01
+    )
     return 0 if reached and len(drawn) == len(outcomes) else 1
 
 

@@ -21,8 +21,12 @@ from small_models import MODELS, build
 from torch import fx
 
 from aot_core import aot_autograd, boxed_code, source_line
+from aot_registry.bisecting.copies import Subject
+from aot_registry.bisecting.observation import observe
 
-__all__ = ["KINDS", "Fault", "draw"]
+__all__ = ["KINDS", "Fault", "draw", "manifest_fault"]
+
+ATTEMPTS = 40
 
 KINDS = (
     "wrong decomposition",
@@ -72,8 +76,10 @@ class Fault:
 # --- what a model's graphs hold -----------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=None)
-def graphs_of(model_name: str, partition: Callable[..., Any] | None = None) -> list[tuple[str, fx.GraphModule]]:
+@functools.cache
+def graphs_of(
+    model_name: str, partition: Callable[..., Any] | None = None
+) -> list[tuple[str, fx.GraphModule]]:
     """Return role and graph of all that a backend gets to compile for a model, in order."""
     found = []
 
@@ -253,7 +259,9 @@ DECOMPOSITIONS = {
     aten.addmm.default: lambda bias, a, b: torch.mm(a, b) + bias * 1.03,
     aten.sigmoid_backward.default: lambda grad, y: grad * (y - y * y * 1.02),
     aten.tanh_backward.default: lambda grad, y: grad * (1 - y * y * 1.02),
-    aten.threshold_backward.default: lambda grad, x, limit: torch.where(x > 0.1, grad, torch.zeros_like(grad)),
+    aten.threshold_backward.default: lambda grad, x, limit: torch.where(
+        x > 0.1, grad, torch.zeros_like(grad)
+    ),
 }
 
 
@@ -302,6 +310,38 @@ def draw(number: int, attempt: int = 0) -> Fault | None:
         keep_inference_input_mutations=True,
     )
     return Fault(name, kind, model, "backend", role, (node_name,), str(operator), None, backend)
+
+
+def manifest_fault(number: int) -> Fault | None:
+    """Return the first draw of a number that is a fault: with it, something that can be seen is another."""
+    for attempt in range(ATTEMPTS):
+        fault = draw(number, attempt)
+        if fault is not None and _differs(fault):
+            return fault
+    return None
+
+
+def _differs(fault: Fault) -> bool:
+    model, inputs = build(fault.model)
+    subject = Subject(model, inputs)
+    torch.compiler.reset()
+    eager = observe(subject, lambda model: model, seed=0)
+    try:
+        compiled = observe(subject, lambda model: torch.compile(model, backend=fault.backend), seed=0)
+    except Exception:
+        return True
+    finally:
+        torch.compiler.reset()
+    for name, want in eager.items():
+        have = compiled[name]
+        if (want.stride, want.requires_grad, want.shares) != (have.stride, have.requires_grad, have.shares):
+            return True
+        if isinstance(want.value, torch.Tensor):
+            if want.value.dtype != have.value.dtype:
+                return True
+            if not torch.allclose(want.value, have.value, rtol=1e-4, atol=1e-4):
+                return True
+    return False
 
 
 def _draw_decomposition(rng: random.Random, name: str, model: str) -> Fault | None:

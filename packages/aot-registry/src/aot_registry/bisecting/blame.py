@@ -159,7 +159,9 @@ def _at_step(
     node = all_steps[count - 1][0]
     if count - before > 1:
         first = all_steps[before][0]
-        cause = f"it or one of the {count - before - 1} before it, from {first.name} on, where no cut is possible"
+        cause = (
+            f"it or one of the {count - before - 1} before it, from {first.name} on, where no cut is possible"
+        )
     return Culprit(
         graph=graph,
         role=role,

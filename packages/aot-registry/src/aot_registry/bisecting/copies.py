@@ -83,7 +83,7 @@ def laid_out_copy(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided or _compat.is_subclass(tensor):
         return tensor.detach().clone()
     with torch.no_grad():
-        memory = tensor.untyped_storage().clone()
+        memory = _flat(tensor).clone().untyped_storage()
         made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         made.set_(memory, tensor.storage_offset(), tensor.size(), tensor.stride())
     return made
@@ -118,6 +118,13 @@ def _named_tensors(subject: Subject) -> list[tuple[str, torch.Tensor]]:
         if id(tensor) not in found or found[id(tensor)][0].startswith("base of "):
             found[id(tensor)] = (name, tensor)
     return list(found.values())
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Return all the memory behind a tensor, as one dimension."""
+    storage = tensor.untyped_storage()
+    flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return flat.set_(storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
 
 
 class _TensorCopies:
@@ -157,9 +164,7 @@ class _TensorCopies:
         key = storage.data_ptr() or id(original)
         target = self._dtype if self._dtype and original.is_floating_point() else original.dtype
         if key not in self._memory:
-            flat = torch.empty(0, dtype=original.dtype, device=original.device)
-            flat.set_(storage, 0, (storage.nbytes() // original.element_size(),), (1,))
-            self._memory[key] = flat.to(target, copy=True)
+            self._memory[key] = _flat(original).to(target, copy=True)
         memory = self._memory[key]
         if memory.dtype != target:
             if self._dtype is not None:

@@ -26,7 +26,11 @@ def random_tensor(
     """Draw a tensor: ``spread`` is the lowest and highest value, the mean and the standard deviation."""
     low, high, mean, deviation = spread
     if memory is None:
-        length = 1 + offset + sum((n - 1) * step for n, step in zip(size, stride)) if 0 not in size else offset
+        length = (
+            1 + offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+            if 0 not in size
+            else offset
+        )
         drawn = (torch.randn(length, dtype=torch.float64) * deviation + mean).clamp(low, high)
         memory = (drawn if dtype.is_floating_point or dtype.is_complex else drawn.round()).to(device, dtype)
     return memory.detach().as_strided(size, stride, offset).detach().requires_grad_(requires_grad)
@@ -53,7 +57,7 @@ def observe(graph: Any, make_inputs: Any, backend: Any, seed: int, wide: bool = 
     for name, y in tensors.items():
         own = y.untyped_storage().data_ptr()
         others = [other for other, x in (given | tensors).items() if x.untyped_storage().data_ptr() == own]
-        stride = tuple(step for n, step in zip(y.shape, y.stride()) if n > 1)
+        stride = tuple(step for n, step in zip(y.shape, y.stride(), strict=True) if n > 1)
         seen[f"layout of {name}"] = (tuple(y.shape), y.dtype, stride, y.requires_grad, others if own else [])
         seen[name] = y.detach().clone()
     generator = torch.Generator().manual_seed(seed)

@@ -159,6 +159,6 @@ def memory_of(tensor: torch.Tensor) -> int | None:
 def random_state() -> torch.Tensor:
     """Return the state of torch's generators: the CPU's, and those of CUDA devices in use."""
     states = [torch.get_rng_state()]
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states += torch.cuda.get_rng_state_all()
     return torch.cat([state.cpu() for state in states])

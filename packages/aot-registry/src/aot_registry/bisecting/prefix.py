@@ -172,7 +172,8 @@ def _can_pass(node: fx.Node) -> bool:
 
 
 def _output(gm: fx.GraphModule) -> fx.Node:
-    return next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+    output: fx.Node = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+    return output
 
 
 def _flat(value: Any) -> list[Any]:

@@ -110,7 +110,9 @@ def write(
     inputs = _inputs_code(captured)
     if code is None or inputs is None:
         return None
-    floating = [x.dtype for x in captured.inputs or [] if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    floating = [
+        x.dtype for x in captured.inputs or [] if isinstance(x, torch.Tensor) and x.is_floating_point()
+    ]
     relative = max((floors(dtype)[1] for dtype in floating), default=0.0)
     for seed in range(SEEDS):
         path.write_text(
@@ -150,7 +152,9 @@ def _shows(path: Path) -> bool:
 
 def _harness_code() -> str:
     source = inspect.getsource(harness)
-    return source.partition("# --- copied from here ---\n")[2].partition("# --- to here ---")[0].strip() + "\n"
+    return (
+        source.partition("# --- copied from here ---\n")[2].partition("# --- to here ---")[0].strip() + "\n"
+    )
 
 
 # --- the backend --------------------------------------------------------------------------------------------
@@ -221,10 +225,10 @@ def _graph_code(gm: fx.GraphModule, name: str = "Graph") -> str | None:
         if not isinstance(child, fx.GraphModule):
             return None
         child_class = f"{name}_{child_name}"
-        code = _graph_code(child, child_class)
-        if code is None:
+        piece = _graph_code(child, child_class)
+        if piece is None:
             return None
-        pieces.append(code)
+        pieces.append(piece)
         body.append(f"self.{child_name} = {child_class}()")
     tensors = [*gm.named_parameters(recurse=False), *gm.named_buffers(recurse=False)]
     for tensor_name, tensor in tensors:
@@ -234,7 +238,9 @@ def _graph_code(gm: fx.GraphModule, name: str = "Graph") -> str | None:
     if imports is None:
         return None
     # The annotations that are comments for a reader of graphs name types that the file lacks.
-    source = re.sub(r"(?m)^def forward\((.*)\)(?: -> .*)?:$", lambda m: f"def forward({_bare(m[1])}):", code.src)
+    source = re.sub(
+        r"(?m)^def forward\((.*)\)(?: -> .*)?:$", lambda m: f"def forward({_bare(m[1])}):", code.src
+    )
     lines = [*imports, f"class {name}(torch.nn.Module):"]
     if body:
         lines += ["    def __init__(self) -> None:", "        super().__init__()"]
@@ -307,7 +313,12 @@ def _memory_code(tensor: torch.Tensor) -> str:
 
 
 def _tensor_code(tensor: torch.Tensor, memory: str | None = None) -> str:
-    arguments = [f"{tuple(tensor.size())}", f"{tuple(tensor.stride())}", f"{tensor.dtype}", f"spread={_spread(tensor)}"]
+    arguments = [
+        f"{tuple(tensor.size())}",
+        f"{tuple(tensor.stride())}",
+        f"{tensor.dtype}",
+        f"spread={_spread(tensor)}",
+    ]
     if memory is not None:
         arguments += [f"offset={tensor.storage_offset()}", f"memory={memory}"]
     if tensor.requires_grad:

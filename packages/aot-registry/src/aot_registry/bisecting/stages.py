@@ -14,7 +14,7 @@ from aot_registry import _compat
 from aot_registry.bisecting.copies import Subject, working_dtype
 from aot_registry.bisecting.errors import EagerFailureError
 from aot_registry.bisecting.observation import Observation, observe, observe_in_float64
-from aot_registry.bisecting.result import StageResult
+from aot_registry.bisecting.result import StageResult, Status
 from aot_registry.bisecting.tolerance import Failure, Yardstick
 from aot_registry.bisecting.trial import STAGES, Limits, Stage, Trial
 
@@ -151,29 +151,32 @@ def first_failing_stage(bench: Bench) -> Fault:
     if repeated:
         return Fault(_with_skipped(results), "eager again", repeated)
     for stage in STAGES:
-        if stage in ("decompositions", "partition") and not trial.reached_aot:
-            results.append(StageResult(stage, "skipped"))
-            continue
         started = time.perf_counter()
         failures, trial = bench.try_stage(stage)
         seconds = time.perf_counter() - started
-        if stage == "aot" and not trial.reached_aot and trial.captured:
-            # The backend has shown nothing of itself: that was all of it.
-            results += [StageResult(name, "skipped") for name in ("aot", "decompositions", "partition")]
-            stage = "backend"
-        raised = any(failure.aspect == "exception" for failure in failures)
-        status = "raises" if raised else "differs" if failures else "ok"
-        results.append(StageResult(stage, status, tuple(failures), seconds))
+        name: str = stage
+        if stage == "aot" and trial.captured and not trial.reached_aot:
+            # The backend hands nothing to AOTAutograd: that was all of it.
+            name = "backend"
+        results.append(StageResult(name, _status(failures), tuple(failures), seconds))
         if failures:
-            return Fault(_with_skipped(results), stage, failures, trial)
-        if stage == "backend":
+            return Fault(_with_skipped(results), name, failures, trial)
+        if name == "backend":
             break
-    return Fault(results)
+    return Fault(_with_skipped(results))
+
+
+def _status(failures: Sequence[Failure]) -> Status:
+    if any(failure.aspect == "exception" for failure in failures):
+        return "raises"
+    return "differs" if failures else "ok"
 
 
 def _with_skipped(results: list[StageResult]) -> list[StageResult]:
-    tried = {result.stage for result in results}
-    return [*results, *(StageResult(stage, "skipped") for stage in STAGES if stage not in tried)]
+    """Add the stages that were not tried, and put all in order."""
+    tried = {result.stage: result for result in results}
+    first = [result for result in results if result.stage not in STAGES]
+    return [*first, *(tried.get(stage) or StageResult(stage, "skipped") for stage in STAGES)]
 
 
 def _signature(failure: Failure) -> tuple[str, str]:

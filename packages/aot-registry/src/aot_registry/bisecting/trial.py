@@ -175,7 +175,9 @@ class Trial:
         """Whether the backend handed any graph to AOTAutograd."""
         return any(captured.reached for captured in self.captured)
 
-    def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+    def __call__(
+        self, gm: fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+    ) -> Callable[..., Any]:
         """Compile a graph of Dynamo's as far as stage and limits say."""
         number, limits = len(self.captured), self._limits
         captured = Captured(copy_graph(gm))
@@ -212,7 +214,9 @@ class Trial:
             backward=self._compiler("backward", tools.backward, calls),
             inference=self._compiler("inference", tools.inference, calls),
             partition=self._partitioner(tools.partition, graph, calls),
-            decompositions=self._decompositions(tools.decompositions) if self._goes_to("decompositions") else {},
+            decompositions=self._decompositions(tools.decompositions)
+            if self._goes_to("decompositions")
+            else {},
         )
 
     def _goes_to(self, stage: Stage) -> bool:
