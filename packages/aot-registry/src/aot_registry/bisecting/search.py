@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-__all__ = ["count_halvings", "first_that"]
+__all__ = ["first_that"]
 
 
 def first_that(shows: Callable[[int], bool], candidates: Sequence[int]) -> int:
@@ -22,8 +22,3 @@ def first_that(shows: Callable[[int], bool], candidates: Sequence[int]) -> int:
         else:
             low = middle + 1
     return candidates[high]
-
-
-def count_halvings(candidates: Sequence[int]) -> int:
-    """Return how many tries `first_that` needs at most."""
-    return max(len(candidates) - 1, 0).bit_length()
