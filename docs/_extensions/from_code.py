@@ -83,6 +83,7 @@ PARSERS: dict[str, tuple[str, list[str]]] = {
     "aot list": ("aot_registry.cli", ["list"]),
     "aot doctor": ("aot_registry.cli", ["doctor"]),
     "aot bench": ("aot_registry.cli", ["bench"]),
+    "aot bisect": ("aot_registry.cli", ["bisect"]),
     "python -m aot_core.testing": ("aot_core.testing.__main__", []),
 }
 

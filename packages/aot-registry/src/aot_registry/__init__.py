@@ -13,6 +13,8 @@ from aot_registry.__about__ import __version__
 if TYPE_CHECKING:
     from aot_registry.activation import Activation, activate
     from aot_registry.backends import BACKENDS, get_backend, list_backends, load_all, probe
+    from aot_registry.bisecting.call import bisect
+    from aot_registry.bisecting.result import BisectResult
     from aot_registry.errors import (
         BrokenBackendError,
         DuplicateBackendError,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKENDS",
     "Activation",
+    "BisectResult",
     "BrokenBackendError",
     "DuplicateBackendError",
     "InvalidBackendError",
@@ -36,6 +39,7 @@ __all__ = [
     "UnsupportedTorchError",
     "__version__",
     "activate",
+    "bisect",
     "get_backend",
     "list_backends",
     "load_all",
@@ -48,6 +52,8 @@ __all__ = [
 _HOMES = {
     "activation": ("Activation", "activate"),
     "backends": ("BACKENDS", "get_backend", "list_backends", "load_all", "probe"),
+    "bisecting.call": ("bisect",),
+    "bisecting.result": ("BisectResult",),
     "errors": (
         "BrokenBackendError",
         "DuplicateBackendError",

@@ -21,6 +21,7 @@ COMMANDS = {
     "list": "aot_registry.list_command",
     "doctor": "aot_registry.doctor.command",
     "bench": "aot_registry.bench.command",
+    "bisect": "aot_registry.bisecting.command",
 }
 
 
