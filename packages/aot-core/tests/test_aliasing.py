@@ -11,6 +11,8 @@ import torch
 import aot_core
 from aot_core.aliasing import dealias
 from aot_core.aliasing.effects import find_effects
+from aot_core.aliasing.memory import is_leaf
+from aot_core.backward_variants import AbstractInputs
 from aot_core.debug import aot_core_eager, aot_inductor_debug
 
 # torch looks at .grad of every input it makes a fake tensor for.
@@ -406,6 +408,18 @@ def test_a_tensor_without_dimensions_is_no_float_of_dynamos(dtype: torch.dtype, 
         varying = None if scale is None else scale + step
         torch.testing.assert_close(compiled(count, x, varying), f(torch.tensor(0), x, varying))
         assert count.item() == 11
+
+
+def test_an_input_of_which_autograd_tells_nothing() -> None:
+    base = torch.ones(4, requires_grad=True) * 1
+    with torch.inference_mode():
+        view = base[1:]
+    base.mul_(2)
+    with pytest.raises(RuntimeError, match="created in inference mode"):
+        _ = view.is_leaf
+    assert is_leaf(view)
+    described = AbstractInputs(torch.fx.symbolic_trace(torch.sin), [view])
+    assert described.obstacle is None
 
 
 class TestWithoutDynamo:

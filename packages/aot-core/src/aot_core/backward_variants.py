@@ -21,6 +21,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
+from aot_core.aliasing.memory import is_leaf
 from aot_core.autocast import AUTOCAST_OFF, AutocastState, autocast_state
 from aot_core.boxed_calls import boxed
 
@@ -133,7 +134,7 @@ class _TensorDescription:
             value.dtype,
             value.device,
             value.requires_grad,
-            value.is_leaf,
+            is_leaf(value),
         )
 
     def fake(self) -> torch.Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory
+from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memory, is_leaf
 from aot_core.analysis.mutation import find_written_tensors
 from aot_core.interpreter import RuntimeInterpreter
 
@@ -193,7 +193,7 @@ def fake_like(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
         if tensor.requires_grad:
             fake.requires_grad_()
             # In-place operations are legal on a tensor with a history, and not on a leaf.
-            if not tensor.is_leaf:
+            if not is_leaf(tensor):
                 fake = _without_leaf(fake)
     return fake
 

@@ -14,6 +14,7 @@ __all__ = [
     "geometry_of",
     "has_memory",
     "is_contiguous",
+    "is_leaf",
     "overlaps_itself",
     "storage_address",
 ]
@@ -47,6 +48,17 @@ def alias_root(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor that autograd takes a view to be a view of; for one that is no view, itself."""
     base = tensor._base
     return tensor if base is None else base
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Tell whether autograd takes a tensor for a leaf.
+
+    Of a view made without gradients and written since, autograd tells nothing: it is taken for one.
+    """
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return True
 
 
 def is_contiguous(geometry: Geometry) -> bool:

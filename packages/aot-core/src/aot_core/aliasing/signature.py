@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from aot_core import _compat
-from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, storage_address
+from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, is_leaf, storage_address
 
 __all__ = [
     "AliasGroup",
@@ -146,20 +146,13 @@ def read_signature(
     )
 
 
-def _is_leaf(tensor: torch.Tensor) -> bool:
-    try:
-        return tensor.is_leaf
-    except RuntimeError:  # a view made without gradients and written since, of which autograd tells nothing
-        return True
-
-
 def is_view_of_leaf(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is a view of a leaf that requires a gradient.
 
     Autograd lets nobody write to one, except hidden from it: to the leaf itself, then.
     """
     base = tensor._base
-    return base is not None and base.is_leaf and base.requires_grad
+    return base is not None and is_leaf(base) and base.requires_grad
 
 
 def _group(tensors: list[tuple[int, torch.Tensor]]) -> AliasGroup:
@@ -179,7 +172,7 @@ def _group(tensors: list[tuple[int, torch.Tensor]]) -> AliasGroup:
                 geometry_of(tensor),
                 tensor.dtype,
                 tensor.requires_grad,
-                _is_leaf(tensor),
+                is_leaf(tensor),
                 not (tensor.is_conj() or tensor.is_neg()),
             )
         )
