@@ -20,9 +20,7 @@ FUNCTIONS = {
     "layer norm": lambda x: aten.native_layer_norm.default(x, [x.shape[-1]], None, None, 1e-5)[0],
     "softmax": lambda x: torch.exp(x - x.amax(-1, keepdim=True)) / torch.exp(x).sum(-1, keepdim=True),
     "moves": lambda x: torch.cat([x * 2, x.transpose(1, 2)[:, :4, :5].transpose(1, 2) + 1], 1),
-    "indexing": lambda x: (
-        x[:, torch.tensor([-1, 0])] * 2 + x.gather(1, torch.zeros(2, 2, 4, dtype=torch.int64))
-    ),
+    "indexing": lambda x: x.flip(1) * 2 + x.gather(1, x.argmax(1, keepdim=True).expand(2, 5, 4)),
     "factories": lambda x: x + torch.arange(4, device=x.device) * torch.full_like(x, 1 / 3),
     "reductions": lambda x: (x.var(1) + x.mean(1), x.amax(0), x.argmax(2), (x > 0).any(1)),
 }
