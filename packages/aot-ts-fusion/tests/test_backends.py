@@ -146,7 +146,6 @@ def test_regions_are_called_and_freed(monkeypatch):
 
 
 def test_regions_of_aot_partition_by_eager_kernels():
-    pytest.importorskip("aot_partition.nvprims", reason="waits for aot-partition to find regions")
     found = decisions_of(aot_ts_fusion.aot_ts_nvfuser, executor="aten")
     assert {each.code for each in found} >= {"region", "executor"}
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from torch import fx
 
-from aot_core.errors import AotError
 from aot_core.protocol import Decision
+from aot_partition.executors import find_executor
+from aot_partition.nvprims import claim
+from aot_partition.regions import find_regions
 from aot_ts_fusion.errors import UnusableFuserError
 from aot_ts_fusion.regions import CompileRegion
 
@@ -20,36 +20,29 @@ log = logging.getLogger(__name__)
 
 
 class RegionExecutor:
-    """Finds regions of a graph, and compiles them.
+    """Finds regions of a graph by aot-partition's rules, and has one of its executors compile them.
+
+    Args:
+        name: Name of the executor.
 
     Attributes:
         obstacle: Why it can't be used here; None if it can.
     """
 
     def __init__(self, name: str) -> None:
-        self.obstacle: str | None = None
-        self._executor: Any = None
-        try:
-            self._nvprims = importlib.import_module("aot_partition.nvprims")
-            self._regions = importlib.import_module("aot_partition.regions")
-            self._executor = importlib.import_module("aot_partition.executors").find_executor(name)
-        except (ImportError, AotError) as error:
-            self.obstacle = f"this version of aot-partition has no executor {name!r} ({error})."
-            return
-        availability = self._executor.availability()
-        if not availability.usable:
-            self.obstacle = f"{availability.reason}. {availability.remedy}".removesuffix(" ")
+        self._executor = find_executor(name)
+        found = self._executor.availability()
+        self.obstacle = None if found.usable else f"{found.reason.rstrip('.')}. {found.remedy}".rstrip()
 
     def find_regions(self, gm: fx.GraphModule) -> Sequence[Collection[fx.Node]]:
         """Return the nodes of each region of a graph."""
-        claims = self._nvprims.claim(gm, refuse=self._executor.refuse)
-        return [region.nodes for region in self._regions.find_regions(gm, claims)]
+        claims = claim(gm, refuse=self._executor.refuse)
+        return [region.nodes for region in find_regions(gm, claims)]
 
     @property
     def compile_region(self) -> CompileRegion:
         """Compiles the graph of one region."""
-        compile_region: CompileRegion = self._executor.compile_region
-        return compile_region
+        return self._executor.compile_region
 
 
 def executor_for(name: str, *, strict: bool) -> RegionExecutor:
