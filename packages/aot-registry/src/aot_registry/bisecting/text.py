@@ -34,11 +34,9 @@ def format_result(result: BisectResult) -> str:
     if len(failures) > FAILURES_SHOWN:
         lines.append(f"  and {len(failures) - FAILURES_SHOWN} more")
     if result.reproducer is not None:
-        shows = (
-            "shows the fault"
-            if result.reproduces
-            else "does NOT show the fault: it needs the model's own values"
-        )
+        shows = "shows the fault"
+        if not result.reproduces:
+            shows = "does NOT show the fault: it can't import the backend, or random numbers hide it"
         lines.append(f"Reproducer: python {result.reproducer} ({shows})")
     return "\n".join(lines)
 
