@@ -236,6 +236,23 @@ def test_a_view_of_what_is_not_returned() -> None:
     torch.testing.assert_close(out.detach(), torch.full((6,), 2.0))
 
 
+def test_equal_views_of_something_returned_made_with_and_without_gradients() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        recorded = y.select(0, 1)
+        with torch.no_grad():
+            unrecorded = y.select(0, 1)
+        return y, recorded, unrecorded
+
+    seen = []
+    for run in (f, torch.compile(f, backend=aot_core_eager)):
+        x = torch.arange(3.0, requires_grad=True) * 1
+        outputs = run(x)
+        assert len({out.untyped_storage().data_ptr() for out in outputs}) == 1
+        seen.append([(out.detach(), out.requires_grad, out.storage_offset()) for out in outputs])
+    torch.testing.assert_close(seen[1], seen[0])
+
+
 @pytest.mark.parametrize("function", [of_input, of_intermediate])
 def test_a_view_made_under_no_grad_passes_no_gradient(function: Any) -> None:
     seen = []

@@ -85,9 +85,8 @@ def compile_without_aliases(
         if effects.detached and torch.is_grad_enabled():
             with_history = effects.detached
             gm = return_histories(gm, with_history)
-        views = [i for i, owner in effects.unrecorded.items() if owner is None]
-        if views and torch.is_grad_enabled():
-            gm = detach_outputs(gm, views)
+        if effects.lone_views and torch.is_grad_enabled():
+            gm = detach_outputs(gm, effects.lone_views)
     variants = _Variants(gm, watched, compile_graph, compilation, effects)
     compiled = variants.compile(example_inputs)
     if with_history:

@@ -59,6 +59,7 @@ class Effects:
             that require a gradient all the same, since something that does was written to them.
         dead_ends: Positions of outputs that require a gradient which leads to no input, since they are computed
             from a view made under ``no_grad``.
+        lone_views: Those of them in whose memory neither an input nor another output lies.
         copies: Names of nodes that copied elements of an input where other strides would have let them view it.
         unknown: Why the graph could not be run on fake tensors, or None.
     """
@@ -68,6 +69,7 @@ class Effects:
     unrecorded: dict[int, int | None] = dataclasses.field(default_factory=dict)
     detached: list[int] = dataclasses.field(default_factory=list)
     dead_ends: list[int] = dataclasses.field(default_factory=list)
+    lone_views: list[int] = dataclasses.field(default_factory=list)
     copies: list[str] = dataclasses.field(default_factory=list)
     unknown: str | None = None
 
@@ -105,6 +107,12 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
             effects.unrecorded = {
                 i: _owner(output, fakes) for i, output in enumerate(outputs) if _is_unrecorded_view(output)
             }
+            storages = [x.untyped_storage()._cdata if has_memory(x) else None for x in outputs]
+            effects.lone_views = [
+                i
+                for i, owner in effects.unrecorded.items()
+                if owner is None and storages.count(storages[i]) == 1
+            ]
             effects.detached = [
                 i for i, output in enumerate(outputs) if _is_differentiable_alias(output, fakes)
             ]
