@@ -17,14 +17,14 @@ inputs that no used output reaches::
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from aot_core import _compat
-from aot_core.aliasing.effects import fake_like, without_inference_mode
+from aot_core.aliasing.effects import fake_like, leaves_reached, without_inference_mode
 
 __all__ = ["GradientPaths", "find_gradient_paths", "respect_undefined_gradients"]
 
@@ -62,39 +62,22 @@ def find_gradient_paths(gm: fx.GraphModule, inputs: Sequence[Any]) -> GradientPa
     try:
         fakes = [fake_like(x, mode) if isinstance(x, torch.Tensor) else _compat.concrete(x) for x in inputs]
         positions = {id(leaf): i for i, fake in enumerate(fakes) for leaf in _leaves(fake)}
+
+        def reached(values: Sequence[Any]) -> tuple[frozenset[int], ...]:
+            return tuple(
+                frozenset(positions[id(leaf)] for leaf in _leaves(value) if id(leaf) in positions)
+                for value in values
+            )
+
         with without_inference_mode(), _compat.tracing_under(mode), mode:
             outputs = _compat.pytree.tree_leaves(gm(*fakes))
-        return GradientPaths(
-            tuple(
-                frozenset(positions[id(leaf)] for leaf in _leaves(x) if id(leaf) in positions)
-                for x in outputs
-            ),
-            tuple(
-                frozenset(positions[id(leaf)] for leaf in _leaves(x) if id(leaf) in positions) for x in fakes
-            ),
-        )
+        return GradientPaths(reached(outputs), reached(fakes))
     except Exception:
         return None
 
 
-def _leaves(value: Any) -> Iterable[torch.Tensor]:
-    """Return the leaves that a gradient of a value would reach."""
-    if not (isinstance(value, torch.Tensor) and value.requires_grad):
-        return ()
-    if value.is_leaf:
-        return (value,)
-    found: list[torch.Tensor] = []
-    seen: set[Any] = set()
-    queue = [value.grad_fn]
-    while queue:
-        node = queue.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):  # where a leaf's gradient is accumulated
-            found.append(node.variable)
-        queue += [following for following, _ in node.next_functions]
-    return found
+def _leaves(value: Any) -> Sequence[torch.Tensor]:
+    return leaves_reached(value) if isinstance(value, torch.Tensor) else ()
 
 
 def respect_undefined_gradients(

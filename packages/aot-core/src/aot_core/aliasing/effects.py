@@ -226,17 +226,27 @@ def _is_unrecorded_view(output: Any) -> bool:
 def _is_dead_end(output: Any) -> bool:
     if not (isinstance(output, torch.Tensor) and output.requires_grad) or _is_unrecorded_view(output):
         return False
+    return not leaves_reached(output)
+
+
+def leaves_reached(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the leaves that the gradient of a tensor would reach: itself, if it is one that requires a gradient."""
+    if not tensor.requires_grad:
+        return []
+    if tensor.is_leaf:
+        return [tensor]
+    found: list[torch.Tensor] = []
     seen: set[Any] = set()
-    queue = [output.grad_fn]
+    queue = [tensor.grad_fn]
     while queue:
-        node = queue.pop()
+        node: Any = queue.pop()
         if node is None or node in seen:
             continue
-        if hasattr(node, "variable"):  # where a leaf's gradient is accumulated
-            return False
         seen.add(node)
+        if hasattr(node, "variable"):  # where a leaf's gradient is accumulated
+            found.append(node.variable)
         queue += [following for following, _ in node.next_functions]
-    return not output.is_leaf
+    return found
 
 
 def _is_differentiable_alias(output: Any, fakes: Sequence[Any]) -> bool:
