@@ -20,7 +20,16 @@ from aot_core.aliasing.memory import Geometry, alias_root, geometry_of, has_memo
 from aot_core.analysis.mutation import find_written_tensors
 from aot_core.interpreter import RuntimeInterpreter
 
-__all__ = ["Effects", "InputEffect", "copies_or_views", "fake_like", "find_effects", "node_name"]
+__all__ = [
+    "Effects",
+    "InputEffect",
+    "copies_or_views",
+    "fake_like",
+    "find_effects",
+    "leaves_reached",
+    "node_name",
+    "without_inference_mode",
+]
 
 
 @dataclasses.dataclass
