@@ -438,6 +438,32 @@ def test_an_input_of_which_autograd_tells_nothing() -> None:
     AbstractInputs(torch.fx.symbolic_trace(lambda x: x.sin()), [view])  # raises nothing
 
 
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "no dynamo"])
+@pytest.mark.parametrize("size", [4, 3], ids=["equal sizes", "other sizes"])
+@pytest.mark.parametrize("again", [lambda x: x, lambda x: x.contiguous(), lambda x: x.add_(1)])
+def test_a_written_input_is_returned_beside_one_that_is_written_outside_of_the_graph(
+    again: Any, size: int, dynamo: bool
+) -> None:
+    """AOTAutograd puts the one in the place of the other's new value."""
+
+    def function(buffer: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x.mul_(2)
+        buffer.mul_(3)
+        return again(buffer), x.sum()
+
+    def make(base: torch.Tensor) -> Inputs:
+        return torch.linspace(2, 3, size, dtype=torch.float64), base[:4] * 1
+
+    eager = observe(function, make, train=True, calls=[make])
+    if dynamo:
+        compiled = torch.compile(function, backend=aot_core_eager)
+    else:
+        compiled = aot_core_eager(
+            torch.fx.symbolic_trace(function), list(make(torch.ones(8, dtype=torch.float64).requires_grad_() * 1))
+        )
+    torch.testing.assert_close(observe(compiled, make, train=True, calls=[make]), eager)
+
+
 class TestWithoutDynamo:
     """Dynamo hands a tensor that is passed twice over once; other callers don't."""
 

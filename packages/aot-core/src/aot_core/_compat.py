@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import functools
 import importlib
@@ -112,6 +113,28 @@ def sparing_tensors(tensorify: Callable[..., Any]) -> Callable[..., Any]:
             if TensorifyState.force_specializations - before:
                 raise
             return None
+
+    return run
+
+
+def keeping_outputs_in_place(create: Callable[..., Any]) -> Callable[..., Any]:
+    """Return AOTAutograd's ``create_functionalized_fn``, such that it puts no written input in another output's place.
+
+    It has the graph return an input itself where the graph writes it and returns it, and counts the user's outputs
+    without the new values of inputs that come before them (torch 2.10 to 2.13, silently where shapes are equal).
+    What the graph returns there is not looked at, so that nothing is lost by not doing it.
+    """
+
+    @functools.wraps(create)
+    def run(*args: Any, meta: Any, **kwargs: Any) -> Any:
+        if meta.num_mutated_inp_runtime_indices:
+            meta = copy.copy(meta)
+            is_input, alias = output_type("is_input"), output_type("alias_of_input")
+            meta.output_info = [
+                dataclasses.replace(info, output_type=alias) if info.output_type == is_input else info
+                for info in meta.output_info
+            ]
+        return create(*args, meta=meta, **kwargs)
 
     return run
 
@@ -731,6 +754,12 @@ def float_pass() -> Callable[..., Any] | None:
     """Return AOTAutograd's pass for Dynamo's floats, which `sparing_tensors` repairs, if this torch has it."""
     module = importlib.import_module("torch._functorch._aot_autograd.graph_compile")
     return getattr(module, "tensorify_python_scalars", None)
+
+
+def functionalization() -> Callable[..., Any] | None:
+    """Return what makes AOTAutograd's graph functional, which `keeping_outputs_in_place` repairs, if torch has it."""
+    module = importlib.import_module("torch._functorch._aot_autograd.graph_capture")
+    return getattr(module, "create_functionalized_fn", None)
 
 
 def autograd_cache_key() -> Callable[..., Any] | None:

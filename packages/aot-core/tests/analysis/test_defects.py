@@ -197,3 +197,19 @@ def test_a_write_to_a_tensor_without_dimensions(backend):
         return leaf, [leaf * 1.0, torch.tensor(10.0, dtype=torch.float64)]
 
     assert_compiled_right(program, inputs, backend)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("size", [4, 3], ids=["equal sizes", "other sizes"])
+def test_a_written_input_is_returned_beside_one_that_is_written_outside_of_the_graph(backend, size):
+    """Put in the place of the other's new value by stock torch: silently, where sizes are equal."""
+
+    def program(buffer, x):
+        x.mul_(2)
+        return [buffer.add_(1), x.sum()]
+
+    def inputs():
+        leaf = torch.arange(1.0, 5.0, dtype=torch.float64).requires_grad_()
+        return leaf, [torch.full((size,), 10.0, dtype=torch.float64), leaf * 1.0]
+
+    assert_compiled_right(program, inputs, backend)

@@ -34,6 +34,12 @@ from aot_core.aliasing.histories import (
 from aot_core.aliasing.memory import geometry_of, has_memory, overlaps_itself, storage_address
 from aot_core.aliasing.merge import merge_aliases
 from aot_core.aliasing.refusals import refuse_opaque_views, refuse_unsupported
+from aot_core.aliasing.returned_inputs import (
+    are_noted,
+    find_returned_inputs,
+    with_returned_inputs,
+    without_returned_inputs,
+)
 from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature
 from aot_core.aliasing.single_views import split_returned_views
 from aot_core.compilation import Compilation
@@ -87,6 +93,9 @@ def compile_without_aliases(
             gm = return_histories(gm, with_history)
         if effects.lone_views and torch.is_grad_enabled():
             gm = detach_outputs(gm, effects.lone_views)
+    returned = find_returned_inputs(gm, effects)
+    if returned:
+        gm = without_returned_inputs(gm, returned)
     variants = _Variants(gm, watched, compile_graph, compilation, effects)
     compiled = variants.compile(example_inputs)
     if with_history:
@@ -94,14 +103,17 @@ def compile_without_aliases(
     if effects is not None and effects.dead_ends and torch.is_grad_enabled():
         compiled = with_dead_ends(compiled, effects.dead_ends)
     unrecorded = variants.unrecorded_views(example_inputs)
-    return with_unrecorded_views(compiled, unrecorded) if unrecorded else compiled
+    if unrecorded:
+        compiled = with_unrecorded_views(compiled, unrecorded)
+    return with_returned_inputs(compiled, returned) if returned else compiled
 
 
 def needs_a_look(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
     """Tell whether effects of a graph could matter that AOTAutograd doesn't tell; looking costs a fake run."""
     tensors = [x for x in inputs if has_memory(x)]
     return (
-        any(map(overlaps_itself, tensors))
+        not are_noted(gm)
+        or any(map(overlaps_itself, tensors))
         or any(_compat.hides_from_autograd(n) or node_name(n) in _GEOMETRY_CHANGES for n in gm.graph.nodes)
         or (any(map(copies_or_views, gm.graph.nodes)) and not all(x.is_contiguous() for x in tensors))
     )

@@ -1,7 +1,8 @@
 """Putting these analyses in the place of torch's own, for every backend in the process.
 
 torch's modules import the four functions by name, so each module that holds one is given ours, and gets its
-own back when the last installation ends. So is the pass that takes tensors without dimensions for Python floats.
+own back when the last installation ends. So are the pass that takes tensors without dimensions for Python floats,
+and what puts a written input in the place of another output.
 What is compiled in between is right where stock torch's is not,
 Inductor's and torch's own debug backends' included.
 """
@@ -131,6 +132,9 @@ def _replace() -> None:
     float_pass = _compat.float_pass()
     if float_pass is not None:
         replacements[float_pass] = _compat.sparing_tensors(float_pass)
+    functionalize = _compat.functionalization()
+    if functionalize is not None:
+        replacements[functionalize] = _compat.keeping_outputs_in_place(functionalize)
     _replaced.update(replacements)
     changed = _exchange(modules, replacements)
     log.debug("analyses installed under %s", changed)
