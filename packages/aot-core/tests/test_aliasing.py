@@ -459,7 +459,8 @@ def test_a_written_input_is_returned_beside_one_that_is_written_outside_of_the_g
         compiled = torch.compile(function, backend=aot_core_eager)
     else:
         compiled = aot_core_eager(
-            torch.fx.symbolic_trace(function), list(make(torch.ones(8, dtype=torch.float64).requires_grad_() * 1))
+            torch.fx.symbolic_trace(function),
+            list(make(torch.ones(8, dtype=torch.float64).requires_grad_() * 1)),
         )
     torch.testing.assert_close(observe(compiled, make, train=True, calls=[make]), eager)
 

@@ -139,6 +139,61 @@ def keeping_outputs_in_place(create: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def telling_views_apart(collect: Callable[..., Any]) -> Callable[..., Any]:
+    """Return AOTAutograd's ``run_functionalized_fw_and_collect_metadata``, such that it knows equal views for two.
+
+    Where nothing requires a gradient, it takes views of one intermediate for outputs that have nothing to do with
+    each other. A compiler such as Inductor may then compute equal ones once and return one Python object for both
+    (torch 2.10 to 2.13). Known as a view of the first, as it would be with gradients, the second is made anew.
+    """
+
+    @functools.wraps(collect)
+    def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        outputs: list[Any] = []
+
+        @functools.wraps(function)
+        def recording(*inputs: Any) -> Any:
+            result = function(*inputs)
+            values = (
+                result[0] if isinstance(result[0], (tuple, list)) else result
+            )  # beside their descriptions
+            outputs[:] = values
+            return result
+
+        collect_recorded = collect(recording, *args, **kwargs)
+
+        @functools.wraps(collect_recorded)
+        def run_and_collect(*inputs: Any) -> Any:
+            try:
+                meta = collect_recorded(*inputs)
+                return _with_equal_views(meta, outputs) if len(outputs) == len(meta.output_info) else meta
+            finally:
+                outputs.clear()
+
+        return run_and_collect
+
+    return run
+
+
+def _with_equal_views(meta: Any, outputs: Sequence[Any]) -> Any:
+    """Return AOTAutograd's metadata, with an output that is as good as an earlier one known as a view of that."""
+    infos = list(meta.output_info)
+    first: dict[Any, int] = {}
+    for i, (info, output) in enumerate(zip(infos, outputs, strict=True)):
+        if info.output_type != output_type("non_alias") or not isinstance(output, torch.Tensor):
+            continue
+        if info.requires_grad or output.layout != torch.strided or is_traceable_wrapper_subclass(output):
+            continue
+        geometry = tuple(output.size()), output.stride(), output.storage_offset(), output.dtype
+        if any(map(is_symbolic, pytree.tree_leaves(geometry))):
+            continue
+        base = first.setdefault((output.untyped_storage()._cdata, geometry), i)
+        if base != i and outputs[base] is not output:
+            kind = output_type("alias_of_intermediate_base_is_user_output")
+            infos[i] = dataclasses.replace(info, output_type=kind, base_idx=base)
+    return meta if infos == meta.output_info else dataclasses.replace(meta, output_info=infos)
+
+
 def _symbols_of_tensors(shape_env: Any) -> set[str]:
     """Return the names of the symbols that stand for a tensor's element."""
     from torch._dynamo.source import CallMethodItemSource
@@ -760,6 +815,12 @@ def functionalization() -> Callable[..., Any] | None:
     """Return what makes AOTAutograd's graph functional, which `keeping_outputs_in_place` repairs, if torch has it."""
     module = importlib.import_module("torch._functorch._aot_autograd.graph_capture")
     return getattr(module, "create_functionalized_fn", None)
+
+
+def metadata_collection() -> Callable[..., Any] | None:
+    """Return what collects AOTAutograd's metadata, which `telling_views_apart` repairs, if this torch has it."""
+    module = importlib.import_module("torch._functorch._aot_autograd.collect_metadata_analysis")
+    return getattr(module, "run_functionalized_fw_and_collect_metadata", None)
 
 
 def autograd_cache_key() -> Callable[..., Any] | None:

@@ -213,3 +213,22 @@ def test_a_written_input_is_returned_beside_one_that_is_written_outside_of_the_g
         return leaf, [torch.full((size,), 10.0, dtype=torch.float64), leaf * 1.0]
 
     assert_compiled_right(program, inputs, backend)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_equal_views_of_one_intermediate_are_two_tensors(training):
+    """One Python object for both in stock Inductor, which knows of no relation of theirs."""
+
+    def program(x):
+        whole = x.detach() + 1
+        return [whole.view(-1), x * 2, whole.view(-1), whole[1:]]
+
+    def inputs():
+        leaf = torch.arange(1.0, 5.0, dtype=torch.float64).requires_grad_(training)
+        return leaf, [leaf * 1.0]
+
+    assert_compiled_right(program, inputs, "inductor")
+    first, _, second, part = torch.compile(program, backend="inductor")(inputs()[1][0])
+    assert first is not second
+    first.zero_()
+    assert second.eq(0).all() and part.eq(0).all()

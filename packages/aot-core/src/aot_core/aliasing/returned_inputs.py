@@ -47,7 +47,9 @@ def find_returned_inputs(gm: fx.GraphModule, effects: Effects | None) -> dict[in
     if effects is not None and effects.unknown is None:
         return effects.returned
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    inputs = {id(value): i for i, node in enumerate(placeholders) if (value := _noted_tensor(node)) is not None}
+    inputs = {
+        id(value): i for i, node in enumerate(placeholders) if (value := _noted_tensor(node)) is not None
+    }
     found = {}
     for position, node in _outputs(gm).items():
         if node.op == "placeholder":

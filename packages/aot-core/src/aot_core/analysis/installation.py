@@ -2,7 +2,8 @@
 
 torch's modules import the four functions by name, so each module that holds one is given ours, and gets its
 own back when the last installation ends. So are the pass that takes tensors without dimensions for Python floats,
-and what puts a written input in the place of another output.
+what puts a written input in the place of another output, and what takes equal views of one intermediate for
+outputs that have nothing to do with each other.
 What is compiled in between is right where stock torch's is not,
 Inductor's and torch's own debug backends' included.
 """
@@ -135,6 +136,9 @@ def _replace() -> None:
     functionalize = _compat.functionalization()
     if functionalize is not None:
         replacements[functionalize] = _compat.keeping_outputs_in_place(functionalize)
+    collect = _compat.metadata_collection()
+    if collect is not None:
+        replacements[collect] = _compat.telling_views_apart(collect)
     _replaced.update(replacements)
     changed = _exchange(modules, replacements)
     log.debug("analyses installed under %s", changed)
