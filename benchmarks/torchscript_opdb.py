@@ -8,8 +8,9 @@
 
 An entry is an operator with one dtype, forward alone or with its gradient, in static or symbolic shapes. It is
 *right* if all of its samples gave eager's values, dtypes and aliases in two calls, and *exact* if these were eager's
-bits. *Native* are the nodes that run in TorchScript; the others run in FX. The exit status is 1 if an entry is not
-right or an exception has another type than eager's.
+bits. *As traced* are those whose trace itself is not eager's (torch's decomposition rounds otherwise than its kernel
+does), and which gave the trace's bits; they are right, and counted. *Native* are the nodes that run in TorchScript;
+the others run in FX. The exit status is 1 if an entry is not right or an exception has another type than eager's.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Table:
         self.operations += sum(each.operations for each in outcomes)
         for each in outcomes:
             self.cut_out.update(each.cut_out)
-        order = ("wrong", "raised", "not-compiled", "close", "exact")
+        order = ("wrong", "raised", "not-compiled", *reversed(op_database.RIGHT))
         status = next(each for each in order if any(one.status == each for one in outcomes))
         self.entries[status] += 1
         return status
@@ -65,11 +66,12 @@ class Table:
     def line(self) -> str:
         """Return the counts as a line."""
         total = sum(self.entries.values())
-        right = self.entries["exact"] + self.entries["close"]
+        right = sum(self.entries[each] for each in op_database.RIGHT)
         share = 100 * right / total if total else 0.0
         native = f", native nodes {100 * self.native / self.operations:.2f} %" if self.native else ""
         return (
             f"  {self.title}: {total} entries, {right} right ({share:.2f} %), {self.entries['exact']} exact, "
+            f"{self.entries['as-traced']} as traced, "
             f"{self.entries['wrong']} silently wrong, {self.entries['raised']} raise, "
             f"{self.entries['not-compiled']} not compiled; {sum(self.samples.values())} samples, "
             f"{self.samples['wrong']} wrong{native}"
@@ -131,11 +133,11 @@ def sweep(form: str, shapes: str, options: argparse.Namespace) -> bool:
             if traced is None:
                 continue
             found.append(op_database.run_sample(ts_compile, traced))
-            if found[-1].status not in ("exact", "close"):
+            if found[-1].status not in op_database.RIGHT:
                 print(f"  {entry.name} {shapes}: {found[-1].status}: {found[-1].detail}", flush=True)
             # What fails for one sample is not tried for all: it takes torch a while each.
             if not options.ours_only and (
-                not found_by_torch or found_by_torch[-1].status in ("exact", "close")
+                not found_by_torch or found_by_torch[-1].status in op_database.RIGHT
             ):
                 found_by_torch.append(op_database.run_sample(torch_ts_compile, traced))
         if not found:

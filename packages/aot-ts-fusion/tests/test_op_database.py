@@ -28,7 +28,7 @@ def check(entries, dynamic, samples=None):
             outcome = op_database.run_sample(ts_compile, traced)
             native += outcome.native
             operations += outcome.operations
-            if outcome.status not in ("exact", "close"):
+            if outcome.status not in op_database.RIGHT:
                 wrong[entry.name] = outcome
     assert wrong == {}
     assert operations > 0
