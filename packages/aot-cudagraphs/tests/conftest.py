@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import os
-import random
-
 import pytest
-import torch
+
+pytest_plugins = ["aot_core.testing.fixtures"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -14,12 +12,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     not see through, and other tests count all captured graphs of the process.
     """
     items.sort(key=lambda item: item.path.stem == "test_conformance")
-
-
-@pytest.fixture(autouse=True)
-def seed() -> int:
-    """Seed every test, and print the seed where the test fails."""
-    value = int(os.environ.get("AOT_TEST_SEED", random.SystemRandom().randrange(2**31)))
-    torch.manual_seed(value)
-    print(f"AOT_TEST_SEED={value}")
-    return value

@@ -73,6 +73,11 @@ def warn_once(decision: Decision) -> None:
         log.warning("%s. The graph runs as it is, uncompiled.", decision)
 
 
+def forget_warnings() -> None:
+    """Have `warn_once` warn of everything again."""
+    _warned.clear()
+
+
 def _wants_gradients(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
     tensors = [x for x in example_inputs if isinstance(x, torch.Tensor)]
     return any(t.requires_grad for t in (*tensors, *gm.parameters(), *gm.buffers()))
