@@ -28,7 +28,7 @@ def seed() -> int:
     """Seed the test, by ``AOT_TEST_SEED`` if that is set, and print the seed where the test fails."""
     value = int(os.environ.get("AOT_TEST_SEED", random.SystemRandom().randrange(2**31)))
     torch.manual_seed(value)
-    print(f"AOT_TEST_SEED={value}")
+    print(f"AOT_TEST_SEED={value}")  # noqa: T201  pytest shows it where the test fails
     return value
 
 
