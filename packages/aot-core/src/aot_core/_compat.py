@@ -182,7 +182,8 @@ def _with_equal_views(meta: Any, outputs: Sequence[Any]) -> Any:
     for i, (info, output) in enumerate(zip(infos, outputs, strict=True)):
         if info.output_type != output_type("non_alias") or not isinstance(output, torch.Tensor):
             continue
-        if info.requires_grad or output.layout != torch.strided or is_traceable_wrapper_subclass(output):
+        subclass: bool = is_traceable_wrapper_subclass(output)
+        if info.requires_grad or output.layout != torch.strided or subclass:
             continue
         geometry = tuple(output.size()), output.stride(), output.storage_offset(), output.dtype
         if any(map(is_symbolic, pytree.tree_leaves(geometry))):
