@@ -465,6 +465,29 @@ def test_a_written_input_is_returned_beside_one_that_is_written_outside_of_the_g
     torch.testing.assert_close(observe(compiled, make, train=True, calls=[make]), eager)
 
 
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "no dynamo"])
+@pytest.mark.parametrize("make", [lambda x: x.detach(), lambda x: x.sin(), lambda x: x[1:]])
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_what_is_returned_twice_is_one_tensor(make: Any, train: bool, dynamo: bool) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        part = make(x)
+        return x * 2, part.contiguous(), part
+
+    x = torch.linspace(0, 1, 4, dtype=torch.float64, requires_grad=train)
+    if dynamo:
+        compiled = torch.compile(function, backend=aot_core_eager)
+    else:
+        compiled = aot_core_eager(torch.fx.symbolic_trace(function), [x])
+    doubled, again, part = compiled(x)
+    assert again is part and doubled is not part
+    for got, expected in zip((doubled, again), function(x)[:2], strict=True):
+        assert got.requires_grad == expected.requires_grad
+        torch.testing.assert_close(got, expected)
+    if part.requires_grad:
+        (gradient,) = torch.autograd.grad((again * part).sum(), x)
+        torch.testing.assert_close(gradient, torch.autograd.grad(function(x)[1].square().sum(), x)[0])
+
+
 class TestWithoutDynamo:
     """Dynamo hands a tensor that is passed twice over once; other callers don't."""
 

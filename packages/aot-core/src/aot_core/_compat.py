@@ -987,3 +987,11 @@ def is_size_function(target: Any) -> bool:
     """Tell whether a node's target is torch's arithmetic on symbolic sizes, such as ``torch.sym_max``."""
     name = getattr(target, "__name__", "")
     return name.startswith(("sym_", "_sym_")) and getattr(torch, name, None) is target
+
+
+# --- torch's own tests ---------------------------------------------------------------------------------------
+
+
+def op_database_module() -> Any:
+    """Return the module of torch's tests that holds the database of operators."""
+    return importlib.import_module("torch.testing._internal.common_methods_invocations")

@@ -107,27 +107,6 @@ def with_bits(tensor: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:
     return torch._neg_view(tensor) if neg else tensor
 
 
-# --- torch's database of operators (op_database) ---------------------------------------------------------------
-
-
-def op_database() -> list[Any]:
-    """Return torch's database of operators with sample inputs. Needs the package ``expecttest``."""
-    module = importlib.import_module("torch.testing._internal.common_methods_invocations")
-    return list(module.op_db)
-
-
-@contextlib.contextmanager
-def operators_not_seeded() -> Iterator[None]:
-    """Let the database's random operators draw on: by themselves they seed the generator at every call."""
-    module: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
-    seeding = module.wrapper_set_seed
-    module.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-    try:
-        yield
-    finally:
-        module.wrapper_set_seed = seeding
-
-
 # --- capture on a device -------------------------------------------------------------------------------------
 
 

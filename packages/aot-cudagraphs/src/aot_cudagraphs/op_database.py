@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import torch
 
+from aot_core.testing.operators import op_database, operators_not_seeded
 from aot_cudagraphs import _compat
 from aot_cudagraphs.engine import Engine
 from aot_cudagraphs.errors import CaptureRefusedError
@@ -129,7 +130,7 @@ def entries(*forms: Form, dtype: torch.dtype = torch.float32, device: str = "cpu
     with warnings.catch_warnings():
         # It can do without hypothesis, and says so.
         warnings.simplefilter("ignore", ImportWarning)
-        database = _compat.op_database()
+        database = op_database()
     found = []
     for info in database:
         supported = dtype in info.supported_dtypes(device)
@@ -163,7 +164,7 @@ def run_sample(engine: Engine, entry: Entry, sample: Any, *, seed: int = 0) -> O
         sample: One of its samples. Its tensors are changed.
         seed: What random numbers start from.
     """
-    with warnings.catch_warnings(), _compat.operators_not_seeded():
+    with warnings.catch_warnings(), operators_not_seeded():
         # Samples provoke the warnings of their operators on purpose.
         warnings.simplefilter("ignore")
         try:

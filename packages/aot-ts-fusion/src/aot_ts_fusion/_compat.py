@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
-import importlib
 import operator
 import threading
 from collections.abc import Callable, Iterator
@@ -291,25 +290,7 @@ def can_fuse_on_cpu() -> bool:
     return bool(torch._C._llvm_enabled())
 
 
-# --- torch's database of operators (op_database) ---------------------------------------------------------------
-
-
-def op_database() -> list[Any]:
-    """Return torch's database of operators with sample inputs. Needs the package ``expecttest``."""
-    module = importlib.import_module("torch.testing._internal.common_methods_invocations")
-    return list(module.op_db)
-
-
-@contextlib.contextmanager
-def operators_not_seeded() -> Iterator[None]:
-    """Let the database's random operators draw on: by themselves they seed the generator at every call."""
-    module: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
-    seeding = module.wrapper_set_seed
-    module.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-    try:
-        yield
-    finally:
-        module.wrapper_set_seed = seeding
+# --- recording what eager calls (op_database) --------------------------------------------------------------------
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -24,6 +24,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aot_core.testing.operators import op_database, operators_not_seeded
 from aot_ts_fusion import _compat
 from aot_ts_fusion._compat import pytree
 
@@ -98,7 +99,7 @@ def entries(dtypes: Sequence[torch.dtype] = DTYPES, *, gradient: bool, device: s
     """Return the entries of the database, forwards alone or forwards with their backwards."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        database = _compat.op_database()
+        database = op_database()
     found = []
     for info in database:
         for dtype in dtypes:
@@ -165,7 +166,7 @@ def trace_sample(entry: Entry, sample: Any, *, dynamic: bool) -> TracedSample | 
         sample: One of its samples.
         dynamic: Trace with symbolic shapes, rather than with these.
     """
-    with warnings.catch_warnings(), _compat.operators_not_seeded():
+    with warnings.catch_warnings(), operators_not_seeded():
         warnings.simplefilter("ignore")
         try:
             return _trace(entry, sample, dynamic)
@@ -390,7 +391,7 @@ def error_entries(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        database = [info for info in _compat.op_database() if info.error_inputs_func is not None]
+        database = [info for info in op_database() if info.error_inputs_func is not None]
         for info in random.Random(seed).sample(database, len(database) // every):
             for number, each in enumerate(info.error_inputs(device)):
                 yield f"{info.formatted_name} {number}", _call(info, each.sample_input)

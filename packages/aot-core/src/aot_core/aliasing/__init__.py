@@ -8,7 +8,7 @@
       │ effects          what the graph does to its inputs, where that has to be known
       │ explicit_copies  what eager copies is copied
       │ histories        outputs that autograd knows otherwise than AOTAutograd
-      │ returned_inputs  outputs that are inputs
+      │ same_tensors     outputs that are inputs, or one tensor
       │ signature        what memory the inputs of a call share
       │ merge            one base for each group (view_chain: its views; memory: where they lie)
       ▼

@@ -34,12 +34,7 @@ from aot_core.aliasing.histories import (
 from aot_core.aliasing.memory import geometry_of, has_memory, overlaps_itself, storage_address
 from aot_core.aliasing.merge import merge_aliases
 from aot_core.aliasing.refusals import refuse_opaque_views, refuse_unsupported
-from aot_core.aliasing.returned_inputs import (
-    are_noted,
-    find_returned_inputs,
-    with_returned_inputs,
-    without_returned_inputs,
-)
+from aot_core.aliasing.same_tensors import are_noted, find_same_tensors
 from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature
 from aot_core.aliasing.single_views import split_returned_views
 from aot_core.compilation import Compilation
@@ -93,9 +88,9 @@ def compile_without_aliases(
             gm = return_histories(gm, with_history)
         if effects.lone_views and torch.is_grad_enabled():
             gm = detach_outputs(gm, effects.lone_views)
-    returned = find_returned_inputs(gm, effects)
-    if returned:
-        gm = without_returned_inputs(gm, returned)
+    same = find_same_tensors(gm, effects)
+    if same:
+        gm = same.removed_from(gm)
     variants = _Variants(gm, watched, compile_graph, compilation, effects)
     compiled = variants.compile(example_inputs)
     if with_history:
@@ -105,7 +100,7 @@ def compile_without_aliases(
     unrecorded = variants.unrecorded_views(example_inputs)
     if unrecorded:
         compiled = with_unrecorded_views(compiled, unrecorded)
-    return with_returned_inputs(compiled, returned) if returned else compiled
+    return same.put_back(compiled) if same else compiled
 
 
 def needs_a_look(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:

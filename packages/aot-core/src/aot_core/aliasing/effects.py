@@ -26,6 +26,7 @@ __all__ = [
     "copies_or_views",
     "fake_like",
     "find_effects",
+    "find_repeated",
     "leaves_reached",
     "node_name",
     "without_inference_mode",
@@ -62,6 +63,8 @@ class Effects:
     Args:
         inputs: One per input; for one that is no tensor, nothing happens.
         returned: Position of an output → position of the input that it *is*.
+        repeated: Position of an output → position of the first output that is the same tensor. Of these, the following
+            name the first one alone.
         unrecorded: Position of an output that is a view made under ``no_grad`` of what requires a gradient →
             position of the input in whose memory it lies, or None if it lies in none's.
         detached: Positions of outputs that lie in an input's memory without being views of it for autograd, and
@@ -75,6 +78,7 @@ class Effects:
 
     inputs: list[InputEffect]
     returned: dict[int, int] = dataclasses.field(default_factory=dict)
+    repeated: dict[int, int] = dataclasses.field(default_factory=dict)
     unrecorded: dict[int, int | None] = dataclasses.field(default_factory=dict)
     detached: list[int] = dataclasses.field(default_factory=list)
     dead_ends: list[int] = dataclasses.field(default_factory=list)
@@ -113,19 +117,19 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
         with without_inference_mode(), _compat.tracing_under(mode), mode, watch:
             result = _WatchStrides(gm, fakes, effects).run(*fakes)
             outputs = result if isinstance(result, (tuple, list)) else (result,)
+            effects.repeated = find_repeated(outputs)
+            first = {i: output for i, output in enumerate(outputs) if i not in effects.repeated}
             effects.unrecorded = {
-                i: _owner(output, fakes) for i, output in enumerate(outputs) if _is_unrecorded_view(output)
+                i: _owner(output, fakes) for i, output in first.items() if _is_unrecorded_view(output)
             }
-            storages = [x.untyped_storage()._cdata if has_memory(x) else None for x in outputs]
+            storages = {i: x.untyped_storage()._cdata for i, x in first.items() if has_memory(x)}
             effects.lone_views = [
                 i
                 for i, owner in effects.unrecorded.items()
-                if owner is None and storages.count(storages[i]) == 1
+                if owner is None and list(storages.values()).count(storages[i]) == 1
             ]
-            effects.detached = [
-                i for i, output in enumerate(outputs) if _is_differentiable_alias(output, fakes)
-            ]
-            effects.dead_ends = [i for i, output in enumerate(outputs) if _is_dead_end(output)]
+            effects.detached = [i for i, output in first.items() if _is_differentiable_alias(output, fakes)]
+            effects.dead_ends = [i for i, output in first.items() if _is_dead_end(output)]
     except Exception as error:
         effects.unknown = f"{type(error).__name__}: {error}"
         return effects
@@ -141,6 +145,13 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
             if isinstance(fake, torch.Tensor) and output is fake:
                 effects.returned[position] = i
     return effects
+
+
+def find_repeated(outputs: Sequence[Any]) -> dict[int, int]:
+    """Return position of a tensor → position of the first that is the same, for those that are no first."""
+    first: dict[int, int] = {}
+    positions = {i: first.setdefault(id(x), i) for i, x in enumerate(outputs) if isinstance(x, torch.Tensor)}
+    return {i: earlier for i, earlier in positions.items() if i != earlier}
 
 
 class _WatchStrides(RuntimeInterpreter):
