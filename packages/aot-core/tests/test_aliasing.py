@@ -362,6 +362,20 @@ def test_a_detached_input_that_gains_a_history(make: Make) -> None:
     example[1].unsqueeze_(0)  # legal as for any view of what is no leaf
 
 
+def test_a_view_of_a_detached_input_that_gains_a_history() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x.copy_(y)
+        return x[1:], x.view(2, 2).t()
+
+    def make(base: torch.Tensor) -> Inputs:
+        return base.detach()[1:5], base[1:5]
+
+    wanted = observe(f, make, train=True, calls=[make])
+    torch.testing.assert_close(
+        observe(torch.compile(f, backend=aot_core_eager), make, train=True, calls=[make]), wanted
+    )
+
+
 @pytest.mark.parametrize("make", [lambda b: (b[2:6],), lambda b: (b * 1,), lambda b: (b.view(2, 4)[:, 1:],)])
 def test_a_write_through_an_older_view_of_what_is_reshaped(make: Make) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:

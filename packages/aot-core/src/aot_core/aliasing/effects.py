@@ -65,6 +65,8 @@ class Effects:
         returned: Position of an output → position of the input that it *is*.
         repeated: Position of an output → position of the first output that is the same tensor. Of these, the following
             name the first one alone.
+        views: Position of an output that autograd knows as a view of an input, of the same dtype → position of that
+            input, and the view's size, strides and offset.
         unrecorded: Position of an output that is a view made under ``no_grad`` of what requires a gradient →
             position of the input in whose memory it lies, or None if it lies in none's.
         detached: Positions of outputs that lie in an input's memory without being views of it for autograd, and
@@ -79,6 +81,7 @@ class Effects:
     inputs: list[InputEffect]
     returned: dict[int, int] = dataclasses.field(default_factory=dict)
     repeated: dict[int, int] = dataclasses.field(default_factory=dict)
+    views: dict[int, tuple[int, Geometry]] = dataclasses.field(default_factory=dict)
     unrecorded: dict[int, int | None] = dataclasses.field(default_factory=dict)
     detached: list[int] = dataclasses.field(default_factory=list)
     dead_ends: list[int] = dataclasses.field(default_factory=list)
@@ -130,6 +133,11 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
             ]
             effects.detached = [i for i, output in first.items() if _is_differentiable_alias(output, fakes)]
             effects.dead_ends = [i for i, output in first.items() if _is_dead_end(output)]
+            effects.views = {
+                i: (owner, _relative(geometry_of(output), inputs[owner]))
+                for i, output in first.items()
+                if i not in effects.unrecorded and (owner := _viewed_input(output, fakes)) is not None
+            }
     except Exception as error:
         effects.unknown = f"{type(error).__name__}: {error}"
         return effects
@@ -276,13 +284,21 @@ def _is_differentiable_alias(output: Any, fakes: Sequence[Any]) -> bool:
     return owner is not None and alias_root(fakes[owner]) is not alias_root(output)
 
 
-def _owner(output: torch.Tensor, fakes: Sequence[Any]) -> int | None:
+def _owner(output: Any, fakes: Sequence[Any]) -> int | None:
     """Return the position of the input in whose memory an output lies."""
     if not has_memory(output):
         return None
     storage = output.untyped_storage()._cdata
     owners = (i for i, x in enumerate(fakes) if has_memory(x) and x.untyped_storage()._cdata == storage)
     return next(owners, None)
+
+
+def _viewed_input(output: Any, fakes: Sequence[Any]) -> int | None:
+    """Return the position of the input that an output is a view of for autograd, in the same dtype."""
+    owner = _owner(output, fakes)
+    if owner is None or output.dtype != fakes[owner].dtype:
+        return None
+    return owner if alias_root(fakes[owner]) is alias_root(output) else None
 
 
 def _without_leaf(leaf: torch.Tensor) -> torch.Tensor:

@@ -49,6 +49,8 @@ class MergedGraph:
         gathers: One for each of its inputs.
         returned: Position of an output → position of the caller's input that it is.
         geometries: Position of a caller's input → what its size, strides and offset become.
+        views: Position of an output → position of the caller's input that it is a view of, and the view's size, strides
+            and offset. Of inputs that get a history outside: a view of the base would not have it.
         histories: For each output behind the original's: positions of the caller's inputs that are views of one
             tensor, which autograd shall see overwritten with it. It holds what lies there already.
     """
@@ -57,6 +59,7 @@ class MergedGraph:
     gathers: tuple[Gather, ...]
     returned: dict[int, int]
     geometries: dict[int, Geometry]
+    views: dict[int, tuple[int, Geometry]]
     histories: tuple[tuple[int, ...], ...]
 
     def inputs(self, given: Sequence[Any]) -> list[Any]:
@@ -73,10 +76,12 @@ class MergedGraph:
                 _ = given[position].grad_fn
         for position, (size, stride, offset) in self.geometries.items():
             given[position].as_strided_(size, stride, offset)
-        return tuple(
-            given[self.returned[i]] if i in self.returned else output
-            for i, output in enumerate(outputs[:count])
-        )
+        restored = list(outputs[:count])
+        for i, position in self.returned.items():
+            restored[i] = given[position]
+        for i, (position, geometry) in self.views.items():
+            restored[i] = given[position].as_strided(*geometry)
+        return tuple(restored)
 
 
 def merge_aliases(
@@ -124,15 +129,19 @@ def merge_aliases(
         return renamed
 
     def merged_outputs(values: Any) -> Any:
-        kept = (None if i in returned else value for i, value in enumerate(values))
+        kept = (None if i in returned or i in views else value for i, value in enumerate(values))
         return (*kept, *(root.graph.call_method("clone", (root,)) for root in roots.values()))
 
     # A member that is the base itself is an input of the merged graph too, and AOTAutograd returns it.
     viewed = {m.position for group in signature for m in group.members if not _is_base(group, m, effects)}
     returned = {out: i for out, i in effects.returned.items() if i in viewed}
     geometries = {i: g for i in viewed if (g := effects.inputs[i].geometry) is not None}
+    gained = {
+        i for group in signature for root in _gained_roots(group, effects) for i in group.positions_of(root)
+    }
+    views = {i: (owner, geometry) for i, (owner, geometry) in effects.views.items() if owner in gained}
     copied = copy_graph(gm, inputs=merged_inputs, outputs=merged_outputs)
-    return MergedGraph(copied, tuple(gathers), returned, geometries, tuple(roots))
+    return MergedGraph(copied, tuple(gathers), returned, geometries, views, tuple(roots))
 
 
 def _check(group: AliasGroup, effects: Effects, names: list[str], subject: str) -> None:
@@ -218,6 +227,13 @@ def _is_base(group: AliasGroup, member: Member, effects: Effects) -> bool:
     return group.one_tensor or group.is_carrier(member)
 
 
+def _gained_roots(group: AliasGroup, effects: Effects) -> list[int]:
+    """Return the detached roots that come to require a gradient by a write to a member."""
+    return sorted(
+        {m.root for m in group.members if group.is_detached(m) and effects.inputs[m.position].gains_grad}
+    )
+
+
 def _detached_roots(
     graph: fx.Graph, group: AliasGroup, base: fx.Node, effects: Effects
 ) -> dict[tuple[int, ...], fx.Node]:
@@ -229,8 +245,7 @@ def _detached_roots(
         Positions of all members of such a root → the alias.
     """
     made: dict[tuple[int, ...], fx.Node] = {}
-    gained = {m.root for m in group.members if group.is_detached(m) and effects.inputs[m.position].gains_grad}
-    for root in sorted(gained):
+    for root in _gained_roots(group, effects):
         alias = graph.call_method("detach", (base,))
         view = insert_view(graph, alias, group.base_geometry, group.root_geometries[root])
         made[group.positions_of(root)] = view
