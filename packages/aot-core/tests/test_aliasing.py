@@ -305,6 +305,24 @@ def test_what_is_computed_from_such_a_view_requires_a_gradient_that_leads_nowher
     assert seen[0][:3] == (True, False, False)
 
 
+def test_a_view_made_under_no_grad_of_what_leads_nowhere() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.no_grad():
+            turned = x.t()
+        whole = turned.sin()
+        with torch.no_grad():
+            view = whole.unsqueeze(0)
+        return whole.chunk(2)[0], whole, view
+
+    seen = []
+    for run in (f, torch.compile(f, backend=aot_core_eager)):
+        base = torch.linspace(0, 1, 4, dtype=torch.float64, requires_grad=True).view(2, 2) * 1
+        outputs = run(base)
+        seen.append([(x.requires_grad, x.size(), x.stride(), x.tolist()) for x in outputs])
+    assert seen[1] == seen[0]
+    assert all(requires_grad for requires_grad, *_ in seen[0])
+
+
 def hidden_and_recorded(x: torch.Tensor) -> torch.Tensor:
     x.sin_()
     x.detach().add_(1)

@@ -97,7 +97,8 @@ def with_unrecorded_views(
             for i, owner in owners.items():
                 output = outputs[i]
                 if owner is None or inputs[owner].dtype != output.dtype:
-                    whole = output if output.requires_grad else output.detach().requires_grad_()
+                    # A leaf may be a view too, of a tensor that requires no gradient; then so would its views.
+                    whole = output.detach().requires_grad_() if output.is_leaf else output
                     outputs[i] = whole.view_as(whole)
                 else:
                     geometry = output.size(), output.stride(), output.storage_offset()
