@@ -159,7 +159,9 @@ class Backend:
         settings = parse_settings(self.settings_type, options, backend=self.name)
         number, frame = next(_graph_numbers), _compat.compile_id()
         graph = f"#{number}" if frame is None else f"#{number} [{frame}]"
-        report = CompileReport(self.name, graph, settings.to_dict(), num_inputs=num_inputs, started=time.time())
+        report = CompileReport(
+            self.name, graph, settings.to_dict(), num_inputs=num_inputs, started=time.time()
+        )
         return Compilation(self.name, graph, settings, None if mode == "default" else mode, report)
 
     def _fall_back(self, gm: fx.GraphModule, example_inputs: Sequence[Any], compilation: Compilation) -> bool:

@@ -94,9 +94,7 @@ class ExplainedBackend(Backend):
     _compilations: list[Compilation]
     _returned: dict[int, tuple[Any, OutputExplanation, str]]
 
-    def __init__(
-        self, backend: Backend, names: TensorNames, analyses: Mapping[str, StepAnalysis]
-    ) -> None:
+    def __init__(self, backend: Backend, names: TensorNames, analyses: Mapping[str, StepAnalysis]) -> None:
         super().__init__(
             backend.name,
             self._observing(backend._tools, analyses),
