@@ -57,13 +57,13 @@ def test_a_curve_goes_through_its_values():
     assert (first, second) == (pytest.approx((0, 0)), pytest.approx((0.5, 1)))
     assert third == pytest.approx((1, 1 / 3), abs=1e-3)
     assert "hue-2" in curve["class"] and "wide" not in curve["class"]
-    assert page.texts["text"][-2:] == ["2", "4"] or {"step 1", "step 3"} <= set(page.texts["text"])
+    assert page.texts["text"] == ["1", "2", "3", "4", "step 1", "step 3"]
 
 
 def test_a_value_that_is_not_finite_is_a_gap():
-    values = [1.0, 2.0, None, math.inf, 3.0]
+    values = [1.0, 2.0, None, math.inf, 3.0, 2.0]
     page = Page(curve_chart([Curve("a", values)], linear_scale([1, 3]), label=""))
-    assert [len(run) for run in points(page.with_class("curve")[0])] == [2, 2]  # a dot has two ends
+    assert [len(run) for run in points(page.with_class("curve")[0])] == [2, 2]
     assert Page(curve_chart([Curve("a", [None])], linear_scale([]), label="")).with_class("curve") == []
 
 

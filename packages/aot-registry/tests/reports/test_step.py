@@ -32,10 +32,12 @@ GRAPH = GraphExplanation(
     ),
     analyses={
         "memory": {
-            "forward": [{"name": n.name, "during": m, "scratch": 0} for n, m in zip(FORWARD, (8, 16, 24))],
+            "forward": [
+                {"name": n.name, "during": m, "scratch": 0} for n, m in zip(FORWARD, (8, 16, 24), strict=True)
+            ],
             "backward": [
                 {"name": n.name, "during": m, "scratch": s}
-                for n, m, s in zip(BACKWARD, (30, 34, 20, 10, 5), (0, 6, 21, 0, 0))
+                for n, m, s in zip(BACKWARD, (30, 34, 20, 10, 5), (0, 6, 21, 0, 0), strict=True)
             ],
         }
     },

@@ -32,7 +32,8 @@ def draw_step(step: StepPicture) -> str:
         y += LANE_HEIGHT
     if 0 < step.backward < step.length:
         x = step.backward / step.length
-        parts.append(svg.line(x, 22 if step.memory else 18, x, y, class_="turn"))
+        # Before all else, so that it runs behind the words.
+        parts.insert(0, svg.line(x, 22 if step.memory else 18, x, y, class_="turn"))
     return svg.picture(*parts, height=y, label=_described(step))
 
 
