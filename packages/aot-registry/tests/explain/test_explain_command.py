@@ -194,3 +194,13 @@ def test_installed_analyses_are_called_and_those_that_can_not_be_loaded_are_told
     (graph,) = explain_model(lambda x: x.sin(), x, "aot_core_eager").explanation.graphs
     assert all(count > 0 for count in graph.analyses["counts"]["nodes"])
     assert graph.analyses["gone"]["error"].startswith("ModuleNotFoundError")
+
+
+def test_the_seed_is_that_of_the_call():
+    def function(x):
+        return torch.nonzero(torch.rand(1000) > 0.5) + x
+
+    def result(seed):
+        return explain_model(function, torch.ones(1), "aot_core_eager", seed=seed).explanation.results[0].what
+
+    assert result(0) == result(0) != result(1)
