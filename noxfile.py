@@ -3,6 +3,7 @@
 python -m pip install nox && nox              lint, types, imports, docs, tests, integration
 python -m pip install nox && nox -s demo      the main job: backends compared with eager on real data
 nox -s "tests(aot-core)" -- -k dropout        one package's tests, with arguments for pytest
+nox -s browser                                HTML pages in a headless Chromium: it must be installed
 nox -s xla                                    aot-xla's tests on torch_xla: Python 3.12, never run by default
 nox -s nvfuser                                aot-partition's tests of nvFuser on nvFuser: likewise, and without a GPU
 nox --list                                    all sessions
@@ -241,6 +242,14 @@ def demo(session: nox.Session) -> None:
     """Run the main job: train on real data under eager and every usable backend, and compare."""
     install_wheels(session, map(Requirement, ["aot-all[bench]", *PACKAGES]))
     session.run("aot", "bench", "digits-conv", "text-gpt", *session.posargs)
+
+
+@nox.session(requires=["build"])
+def browser(session: nox.Session) -> None:
+    """Look at the HTML pages in a headless Chromium: `chromium` on the path, or $AOT_BROWSER. Never run by default."""
+    install_wheels(session, map(Requirement, ["aot-all[bench,html]", *PACKAGES, *tools("browser")]))
+    session.env.setdefault("OMP_NUM_THREADS", "1")
+    session.run("pytest", "tests/browser", *session.posargs)
 
 
 @nox.session(python="3.12", requires=["build"])

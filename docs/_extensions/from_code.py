@@ -84,6 +84,7 @@ PARSERS: dict[str, tuple[str, list[str]]] = {
     "aot doctor": ("aot_registry.cli", ["doctor"]),
     "aot bench": ("aot_registry.cli", ["bench"]),
     "aot bisect": ("aot_registry.cli", ["bisect"]),
+    "aot explain": ("aot_registry.cli", ["explain"]),
     "python -m aot_core.testing": ("aot_core.testing.__main__", []),
 }
 

@@ -51,6 +51,28 @@ def test_doctor_names_the_pair_that_the_xla_backends_need():
         assert 'torch>=2.9,<2.10" torch_xla==2.9.0' in json.dumps(backend).replace('\\"', '"')
 
 
+MODEL = """
+import torch
+
+def build():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(16, 1))
+    return model, [(torch.randn(4, 8), torch.randn(4, 1))], torch.nn.functional.mse_loss
+"""
+
+
+def test_explain_draws_memory_and_what_is_computed_again(tmp_path):
+    (tmp_path / "train.py").write_text(MODEL)
+    page, trace = tmp_path / "step.html", tmp_path / "trace.json"
+    arguments = ("--backend", "aot_mem_efficient", "--html", str(page), "--trace", str(trace), "--json")
+    explanation = json.loads(run("explain", f"{tmp_path / 'train.py'}:build", *arguments))
+    (graph,) = explanation["graphs"]
+    assert graph["analyses"]["memory"]["peak"] > graph["activation_bytes"] > 0
+    text = page.read_text("utf-8")
+    assert 'class="area"' in text and "cell recomputed" in text and "cell saved" in text
+    names = [event["name"] for event in json.loads(trace.read_text("utf-8"))["traceEvents"]]
+    assert names[-4:] == ["compile", "joint", "forward", "backward"]
+
+
 @pytest.fixture(scope="module")
 def comparison():
     """A short run on both workloads that ship; `nox -s demo` is the long one."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import min_cut_rematerialization_partition  # type: ignore[import-untyped]
 from torch import nn
 from torch.nn import functional as F
 
@@ -363,6 +364,64 @@ def test_what_was_compiled_already_is_explained_uncompiled() -> None:
         by_name(explain(torch.compile(model, backend="eager"), x, batch)).keys()
         == by_name(explain(model, x, batch)).keys()
     )
+
+
+# --- the graphs, node by node -------------------------------------------------------------------------------
+
+
+def sin_squared(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    return y * y
+
+
+def test_nodes_of_each_stage() -> None:
+    backend = aot_core.aot_autograd(name="plain", fw_compiler=lambda gm, _: gm)
+    (graph,) = explain_with(backend)(sin_squared, torch.ones(3, 2, requires_grad=True)).graphs
+    assert graph.recomputed == ()
+    forward = {stage.stage: stage for stage in graph.stages}["forward"]
+    assert [(n.name, n.operation, n.bytes, n.reads, n.source) for n in forward.nodes] == [
+        ("sin", "aten.sin.default", 24, ("primals_1",), line_of(sin_squared, 1)),
+        ("mul", "aten.mul.Tensor", 24, ("sin",), line_of(sin_squared, 2)),
+    ]
+    assert set(forward.returns) == {"mul", *(value.name for value in graph.saved)}
+
+
+def test_what_the_backward_computes_again() -> None:
+    backend = aot_core.aot_autograd(
+        name="again", fw_compiler=lambda gm, _: gm, partition_fn=min_cut_rematerialization_partition
+    )
+    x = torch.ones(3, 2, requires_grad=True)
+    (graph,) = explain_with(backend)(sin_squared, x).graphs
+    assert [(node.name, node.operation) for node in graph.recomputed] == [("sin", "aten.sin.default")]
+    assert [value.kind for value in graph.saved] == ["argument"]
+
+
+def test_analyses_get_the_two_graphs_and_may_fail() -> None:
+    @dataclasses.dataclass
+    class Counts:
+        outputs: int
+        saved: int
+        backward: int
+
+        def to_dict(self) -> dict[str, Any]:
+            return dataclasses.asdict(self)
+
+    def count(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, num: int) -> Counts:
+        returned = forward.graph.output_node().args[0]
+        calls = [node for node in backward.graph.nodes if node.op == "call_function"]
+        return Counts(num, len(returned) - num, len(calls))  # type: ignore[arg-type]
+
+    def fail(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, num: int) -> Counts:
+        raise ValueError("no idea")
+
+    model, x, batch = call_of_net()
+    explained = explain_with(analyses={"counts": count, "fails": fail})(model, x, batch)
+    (graph,) = explained.graphs
+    assert graph.analyses["fails"] == {"error": "ValueError: no idea"}
+    counts = graph.analyses["counts"]
+    assert counts["saved"] == len(graph.saved) and counts["backward"] > 0
+    assert json.loads(json.dumps(explained.to_dict()))["graphs"][0]["analyses"]["counts"] == counts
+    assert explain(model, x, batch).graphs[0].analyses == {}
 
 
 # --- how it is shown ---------------------------------------------------------------------------------------

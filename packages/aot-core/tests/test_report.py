@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import time
 import weakref
 
 import pytest
@@ -128,3 +129,30 @@ def test_reports_reach_the_structured_trace(monkeypatch: pytest.MonkeyPatch) -> 
     )
     _compat.trace_artifact("a_name", lambda: "{}")
     assert seen == ["artifact a_name {}"]
+
+
+def test_stages_lie_within_their_compile_and_after_each_other(reports: list[aot_core.CompileReport]) -> None:
+    before = time.time()
+    torch.compile(double, backend=aot_core_eager)(torch.ones(3, requires_grad=True)).sum().backward()
+    (report,) = reports
+    assert before <= report.started <= time.time() - report.compile_seconds + 1e-3
+    end = 0.0
+    for stage in ("joint", "forward", "backward"):
+        times = report.stages[stage]
+        assert end <= times["start"]
+        end = times["start"] + times["seconds"]
+    assert end <= report.compile_seconds
+
+
+def test_a_decision_may_name_a_piece_of_a_graph(reports: list[aot_core.CompileReport]) -> None:
+    def fuse_all(gm: torch.fx.GraphModule, example_inputs: object) -> object:
+        calls = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+        aot_core.record_decision("all", "fuse", "region", nodes=iter(calls))
+        aot_core.record_decision("all", "skip", "region")
+        return gm
+
+    backend = aot_core.aot_autograd(name="fuse_all", fw_compiler=fuse_all)
+    torch.compile(lambda x: x.sin() + 1, backend=backend)(torch.ones(3))
+    fused, skipped = json.loads(json.dumps(reports[0].to_dict()))["decisions"]
+    assert (fused["nodes"], skipped["nodes"]) == (["sin", "add"], [])
+    assert reports[0].to_dict()["decisions"][0] == reports[0].decisions[0].to_dict()

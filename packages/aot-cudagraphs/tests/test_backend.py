@@ -55,6 +55,9 @@ def test_a_capture_that_fails_falls_back_and_is_told(trusting):
             expected = model(x)
             torch.set_rng_state(state)
             assert torch.equal(function(x), expected)
+    (island,) = [decision for decision in reports[0].decisions if decision.code == "island"]
+    assert (island.stage, island.subject) == ("inference", "island_0")
+    assert {"sin", "linalg_eig", "cos", "rand"} <= {name.rpartition("_1")[0] or name for name in island.nodes}
     told = [decision for decision in reports[0].decisions if decision.action == "fallback"]
     assert [decision.code for decision in told] == ["host-algorithm"]
     assert told[0].subject == "linalg_eig" and told[0].source.startswith("test_backend.py:")

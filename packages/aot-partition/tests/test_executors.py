@@ -179,6 +179,7 @@ def test_a_region_that_fails_is_run_by_aten(kind, code):
     assert {decision.action for decision in decisions} == {"fallback"}
     assert {decision.stage for decision in decisions} == {"forward", "backward"}
     assert "aten.exp.default" in decisions[0].detail and "recorder" in decisions[0].detail
+    assert ("region" in {d.code for d in reports[0].decisions}) == (code == "run")
 
 
 @pytest.mark.parametrize("kind", [FailsToCompile, FailsToRun])

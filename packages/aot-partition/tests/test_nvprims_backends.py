@@ -67,6 +67,13 @@ def test_what_it_did_is_reported():
         step(model, torch.compile(model, backend=aot_nvprims_aten), torch.randn(8, 16))
     (report,) = reports
     assert codes(report).count("regions") == 2
+    regions = [d for d in report.decisions if d.code == "region"]
+    assert {d.stage for d in regions} == {"forward", "backward"}
+    inside = [int(d.detail.split()[3]) for d in report.decisions if d.code == "regions"]
+    assert sum(len(d.nodes) for d in regions) == sum(inside) > 0
+    assert len({(d.stage, name) for d in regions for name in d.nodes}) == sum(inside), (
+        "a node is in two regions"
+    )
     refusals = {d.subject: d.detail for d in report.decisions if d.code == "not-claimed"}
     assert set(refusals) == {"aten.addmm.default", "aten.mm.default"}
     (source,) = {d.source for d in report.decisions if d.subject == "aten.addmm.default"}

@@ -138,6 +138,10 @@ def test_regions_are_called_and_freed(monkeypatch):
     found = [each for each in reports[0].decisions if each.code == "executor"]
     assert [each.stage for each in found] == ["forward", "backward"]
     assert found[0].detail.startswith("nvfuser compiled ")
+    assert all(
+        bool(each.nodes) == (each.action == "fuse") for each in reports[0].decisions if each.code == "region"
+    )
+    assert sum(each.code == "region" for each in reports[0].decisions) == Halves.compiled
     assert aot_ts_fusion.num_fusions() - before == Halves.compiled > 0
     del function
     torch.compiler.reset()

@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from aot_core.explaining.explanation import GraphExplanation as GraphExplanation
     from aot_core.explaining.explanation import InputExplanation as InputExplanation
     from aot_core.explaining.explanation import MetadataChange as MetadataChange
+    from aot_core.explaining.explanation import NodeExplanation as NodeExplanation
     from aot_core.explaining.explanation import OutputExplanation as OutputExplanation
     from aot_core.explaining.explanation import SavedValue as SavedValue
     from aot_core.explaining.explanation import StageExplanation as StageExplanation
+    from aot_core.explaining.explanation import StepAnalysis as StepAnalysis
     from aot_core.explaining.explanation import Tangent as Tangent
     from aot_core.explaining.explanation import Write as Write
     from aot_core.interpreter import RuntimeInterpreter as RuntimeInterpreter
@@ -93,9 +95,11 @@ _HOMES = {
         "GraphExplanation",
         "InputExplanation",
         "MetadataChange",
+        "NodeExplanation",
         "OutputExplanation",
         "SavedValue",
         "StageExplanation",
+        "StepAnalysis",
         "Tangent",
         "Write",
     ),

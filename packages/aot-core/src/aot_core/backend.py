@@ -159,7 +159,9 @@ class Backend:
         settings = parse_settings(self.settings_type, options, backend=self.name)
         number, frame = next(_graph_numbers), _compat.compile_id()
         graph = f"#{number}" if frame is None else f"#{number} [{frame}]"
-        report = CompileReport(self.name, graph, settings.to_dict(), num_inputs=num_inputs)
+        report = CompileReport(
+            self.name, graph, settings.to_dict(), num_inputs=num_inputs, started=time.time()
+        )
         return Compilation(self.name, graph, settings, None if mode == "default" else mode, report)
 
     def _fall_back(self, gm: fx.GraphModule, example_inputs: Sequence[Any], compilation: Compilation) -> bool:
@@ -183,7 +185,6 @@ def _accounted(compilation: Compilation) -> Iterator[None]:
     """Count the compile in torch's counters, and publish its report."""
     report = compilation.report
     _compat.count("total")
-    started = time.perf_counter()
     try:
         yield
         if report.status == "compiling":
@@ -197,7 +198,7 @@ def _accounted(compilation: Compilation) -> Iterator[None]:
             _compat.count("not_ok")
         raise
     finally:
-        report.compile_seconds = time.perf_counter() - started
+        report.compile_seconds = time.perf_counter() - compilation.started
         publish(report)
 
 

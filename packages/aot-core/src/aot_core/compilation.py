@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 
 from aot_core.protocol import CompileReport, Decision
 from aot_core.report import publish_late
@@ -30,6 +31,7 @@ class Compilation:
         report: Where decisions go.
         stage: What is being compiled now: ``"trace"``, ``"partition"``, ``"forward"``, ``"backward"`` or
             ``"inference"``.
+        started: When it began, by `time.perf_counter`, in seconds.
     """
 
     backend: str
@@ -38,6 +40,7 @@ class Compilation:
     mode: str | None
     report: CompileReport
     stage: str = "trace"
+    started: float = dataclasses.field(default_factory=time.perf_counter)
 
     @property
     def subject(self) -> str:
@@ -88,6 +91,7 @@ def record_decision(
     *,
     stage: str | None = None,
     source: str | None = None,
+    nodes: Iterable[str] = (),
 ) -> Decision:
     """Add a `Decision` to the report of the compile under way, and return it.
 
@@ -97,6 +101,6 @@ def record_decision(
         RuntimeError: no backend of this family is compiling in this context.
     """
     compilation = current_compilation()
-    decision = Decision(stage or compilation.stage, subject, action, code, detail, source)
+    decision = Decision(stage or compilation.stage, subject, action, code, detail, source, tuple(nodes))
     compilation.decide(decision)
     return decision

@@ -116,6 +116,8 @@ class Decision:
         code: A stable kebab-case identifier of the cause, for machines.
         detail: The cause for people, in one or two sentences.
         source: The user's source line, ``"file.py:41"``, where known.
+        nodes: Names of the nodes, in the graph of ``stage``, that are now one piece: a fused region, a captured
+            island. Empty for what is not about a piece of a graph.
     """
 
     stage: str
@@ -124,10 +126,11 @@ class Decision:
     code: str
     detail: str = ""
     source: str | None = None
+    nodes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready data."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "nodes": list(self.nodes)}
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
@@ -147,9 +150,10 @@ class CompileReport:
         error: Message of the exception, when failed.
         num_inputs: Inputs of the graph that Dynamo handed over.
         stages: Per compiled graph (``"joint"``, ``"forward"``, ``"backward"``, ``"inference"``) its number
-            of operations and the seconds spent compiling it.
+            of operations, the seconds spent compiling it, and its ``"start"``: in seconds after ``started``.
         decisions: In the order in which they were taken.
         compile_seconds: Wall time of the whole compile.
+        started: When the compile began, in seconds since 1970.
     """
 
     backend: str
@@ -161,10 +165,12 @@ class CompileReport:
     stages: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     decisions: list[Decision] = dataclasses.field(default_factory=list)
     compile_seconds: float = 0.0
+    started: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready data."""
-        return dataclasses.asdict(self)
+        decisions = [decision.to_dict() for decision in self.decisions]
+        return {**dataclasses.asdict(self), "decisions": decisions}
 
 
 @runtime_checkable

@@ -235,6 +235,7 @@ class Stages:
             compilation.report.stages[stage] = {
                 "operations": sum(node.op == "call_function" for node in graph.graph.nodes),
                 "seconds": time.perf_counter() - started,
+                "start": started - compilation.started,
             }
             compilation.stage = "trace"
 

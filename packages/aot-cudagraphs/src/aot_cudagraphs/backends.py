@@ -155,6 +155,10 @@ def _record_partition(part: Partition) -> None:
         record_decision(
             name, "move", "host-scalar", f"a number on the host, copied to {part.device} in each call"
         )
+    for island in part.islands:
+        graph = cast("fx.GraphModule", part.gm.get_submodule(island)).graph
+        nodes = [node.name for node in graph.nodes if node.op == "call_function"]
+        record_decision(island, "capture", "island", f"{len(nodes)} operations are replayed", nodes=nodes)
     islands = "1 island" if len(part.islands) == 1 else f"{len(part.islands)} islands"
     record_decision(
         "graph",

@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": "aot_registry.doctor.command",
     "bench": "aot_registry.bench.command",
     "bisect": "aot_registry.bisecting.command",
+    "explain": "aot_registry.explaining.command",
 }
 
 

@@ -52,6 +52,21 @@ def test_json_and_nothing_else_on_stdout(user_file, register, capsys):
     assert {len(row["losses"]) for row in result["contenders"]} == {2 + 2 * 2}
 
 
+def test_a_page_beside_the_table(user_file, register, capsys, tmp_path):
+    register(lambda graph, example_inputs: graph.forward, "as_is")
+    page = tmp_path / "page.html"
+    small = ("--steps", "2", "--rounds", "1", "--no-progress", "--html", str(page))
+    assert bench(user_file, "--backend", "as_is", *small) == 0
+    assert "as_is" in capsys.readouterr().out
+    text = page.read_text("utf-8")
+    assert "<!DOCTYPE html>" in text[:20] and text.count("as_is") > 3 and "Loss of each step" in text
+
+
+def test_a_page_that_can_not_be_written_is_refused_before_training(user_file, tmp_path):
+    with pytest.raises(AotError, match=r"There is no folder .*missing.*See errors/report-file"):
+        bench(user_file, "--html", str(tmp_path / "missing" / "page.html"))
+
+
 def test_table_and_failure(user_file, register, capsys):
     def broken(graph, example_inputs):
         raise RuntimeError("no code today")

@@ -110,7 +110,9 @@ class _CallOut:
                 region = _Region(part, Fusion(run, len(part.outputs), name))
                 self._region_of.update(dict.fromkeys(part.nodes, region))
         code, detail = refusal or ("region", f"{len(part.nodes)} operations are one call")
-        self._decisions.append(Decision(self._stage, name, "skip" if refusal else "fuse", code, detail))
+        fused = () if refusal else tuple(node.name for node in part.nodes)
+        action = "skip" if refusal else "fuse"
+        self._decisions.append(Decision(self._stage, name, action, code, detail, nodes=fused))
 
     def _refusal(self, part: _Part) -> tuple[str, str] | None:
         if not part.outputs:

@@ -26,7 +26,7 @@ from aot_core.backend import Backend
 from aot_core.debug import aot_core_eager
 from aot_core.explaining.captured_graph import what
 from aot_core.explaining.explained_backend import ExplainedBackend
-from aot_core.explaining.explanation import Explanation, GraphBreak, OutputExplanation
+from aot_core.explaining.explanation import Explanation, GraphBreak, OutputExplanation, StepAnalysis
 from aot_core.explaining.isolated_copies import Copies, random_state_kept
 from aot_core.explaining.memory_overlap import region_of, same_memory
 from aot_core.explaining.tensor_names import TensorNames, path_name
@@ -65,6 +65,7 @@ def explain_with(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
     dynamic: bool | None = None,
+    analyses: Mapping[str, StepAnalysis] | None = None,
 ) -> Callable[..., Explanation]:
     """Return `explain` for another backend or other options: ``explain_with("aot_x")(model, x)``.
 
@@ -73,6 +74,8 @@ def explain_with(
         options: As for ``torch.compile``.
         mode: As for ``torch.compile``.
         dynamic: As for ``torch.compile``.
+        analyses: Called with the forward and the backward of each training graph; what they find stands under their
+            names in `GraphExplanation.analyses`. ``{"memory": aot_partition.simulate_step}`` is one.
 
     Raises:
         TypeError: a backend that was not made by `aot_core.aot_autograd`.
@@ -95,7 +98,7 @@ def explain_with(
         copied = copies.function(given)
         names = TensorNames()
         names.add_call(copied, copied_args, copied_kwargs, copies.captured)
-        explained = ExplainedBackend(found, names)
+        explained = ExplainedBackend(found, names, analyses or {})
         with random_state_kept(), _compat.dynamo_kept() as dynamo:
             compiled = torch.compile(
                 copied, backend=explained, options=given_options, mode=mode, dynamic=dynamic

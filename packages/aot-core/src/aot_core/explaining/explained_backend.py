@@ -28,9 +28,11 @@ from aot_core.explaining.captured_graph import CapturedGraph, explain_captured, 
 from aot_core.explaining.explanation import (
     GraphExplanation,
     InputExplanation,
+    NodeExplanation,
     OutputExplanation,
     SavedValue,
     StageExplanation,
+    StepAnalysis,
     Tangent,
 )
 from aot_core.explaining.memory_overlap import Region, regions_overlap
@@ -51,6 +53,7 @@ class _Record:
     stages: list[StageExplanation] = dataclasses.field(default_factory=list)
     tangents: list[Tangent] = dataclasses.field(default_factory=list)
     saved: list[SavedValue] = dataclasses.field(default_factory=list)
+    analyses: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     error: str | None = None
 
     @property
@@ -71,6 +74,7 @@ class _Record:
             stages=tuple(self.stages),
             decisions=tuple(self.report.decisions),
             unknown=self.captured.unknown,
+            analyses=self.analyses,
         )
 
 
@@ -82,6 +86,7 @@ class ExplainedBackend(Backend):
     Args:
         backend: The other backend.
         names: Names of the tensors that may reach a graph; the outputs of each graph are added.
+        analyses: Called with the forward and the backward of each graph.
     """
 
     _records: dict[str, _Record]
@@ -89,10 +94,10 @@ class ExplainedBackend(Backend):
     _compilations: list[Compilation]
     _returned: dict[int, tuple[Any, OutputExplanation, str]]
 
-    def __init__(self, backend: Backend, names: TensorNames) -> None:
+    def __init__(self, backend: Backend, names: TensorNames, analyses: Mapping[str, StepAnalysis]) -> None:
         super().__init__(
             backend.name,
-            self._observing(backend._tools),
+            self._observing(backend._tools, analyses),
             settings_type=backend.settings_type,
             tags=backend.tags,
             modes=backend.modes,
@@ -156,12 +161,12 @@ class ExplainedBackend(Backend):
         self._records[compilation.graph] = _Record(compilation.report, captured, merged)
         return compilation
 
-    def _observing(self, tools: Toolchain) -> Toolchain:
+    def _observing(self, tools: Toolchain, analyses: Mapping[str, StepAnalysis]) -> Toolchain:
         def compiler(stage: str, compile_graph: Any) -> Any:
             @functools.wraps(compile_graph)
             def observed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
                 record = self._records[current_compilation().graph]
-                record.stages.append(StageExplanation(stage, _operations(gm)))
+                record.stages.append(_stage(stage, gm))
                 return compile_graph(gm, example_inputs)
 
             return observed
@@ -172,11 +177,14 @@ class ExplainedBackend(Backend):
             joint: fx.GraphModule, joint_inputs: Any, /, *, num_fwd_outputs: int, **kwargs: Any
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
             record = self._records[current_compilation().graph]
-            record.stages.append(StageExplanation("joint", _operations(joint)))
+            record.stages.append(_stage("joint", joint))
             record.tangents = _tangents(joint, record)
             parts = tools.partition_fn(joint, joint_inputs, num_fwd_outputs=num_fwd_outputs, **kwargs)
             if isinstance(parts, tuple) and len(parts) == 2:
                 record.saved = _saved(parts[0], num_fwd_outputs, record)
+                record.analyses = {
+                    name: _analysed(analysis, *parts, num_fwd_outputs) for name, analysis in analyses.items()
+                }
             return parts
 
         return dataclasses.replace(
@@ -234,6 +242,32 @@ def _groups_that_merge(captured: CapturedGraph, inputs: Sequence[Any]) -> list[l
     for i, given in enumerate(captured.inputs):
         merged.setdefault(first_of.get(i, i), []).append(given)
     return list(merged.values())
+
+
+def _analysed(
+    analysis: StepAnalysis, forward: fx.GraphModule, backward: fx.GraphModule, num_fwd_outputs: int
+) -> dict[str, Any]:
+    try:
+        return analysis(forward, backward, num_fwd_outputs).to_dict()
+    except Exception as error:
+        # Somebody else's code, without which the rest can be told all the same.
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _stage(stage: str, gm: fx.GraphModule) -> StageExplanation:
+    returned = gm.graph.output_node().all_input_nodes
+    nodes = tuple(
+        NodeExplanation(
+            node.name,
+            _operation(node) or str(node.target),
+            _result_bytes(node.meta.get("val")),
+            tuple(argument.name for argument in node.all_input_nodes),
+            user_line(node),
+        )
+        for node in gm.graph.nodes
+        if node.op not in ("placeholder", "get_attr", "output")
+    )
+    return StageExplanation(stage, _operations(gm), nodes, tuple(node.name for node in returned))
 
 
 def _operations(gm: fx.GraphModule) -> dict[str, int]:
@@ -317,6 +351,11 @@ def _storage(value: Any) -> int | None:
 
 def _storage_bytes(value: torch.Tensor) -> int:
     return int(_compat.concrete(value.untyped_storage().nbytes()))
+
+
+def _result_bytes(value: Any) -> int:
+    leaves = _compat.pytree.tree_leaves(value)
+    return sum(_bytes(leaf) for leaf in leaves if has_memory(leaf))
 
 
 def _bytes(value: torch.Tensor) -> int:

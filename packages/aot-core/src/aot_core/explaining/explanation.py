@@ -10,7 +10,8 @@
            ├─ OutputExplanation    what it returns, and whose memory that is
            ├─ Tangent              what its backward gets
            ├─ SavedValue           what its forward keeps for its backward
-           ├─ StageExplanation     what each compiled graph consists of
+           ├─ StageExplanation     what each compiled graph consists of (NodeExplanation)
+           ├─ analyses             what others found in its forward and backward (StepAnalysis)
            └─ Decision             what the backend decided, fallbacks among them
 """
 
@@ -18,9 +19,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aot_core.protocol import Decision
+
+if TYPE_CHECKING:
+    from torch import fx
 
 __all__ = [
     "Explanation",
@@ -28,9 +32,11 @@ __all__ = [
     "GraphExplanation",
     "InputExplanation",
     "MetadataChange",
+    "NodeExplanation",
     "OutputExplanation",
     "SavedValue",
     "StageExplanation",
+    "StepAnalysis",
     "Tangent",
     "Write",
 ]
@@ -168,21 +174,63 @@ class SavedValue:
 
 
 @dataclasses.dataclass(frozen=True)
+class NodeExplanation:
+    """One operation of a graph.
+
+    Args:
+        name: Its name in the graph. A backward that computes a node of the forward again keeps the name.
+        operation: Operator that it calls; for a part of a tuple, the one that computes the tuple.
+        bytes: Size of its result in bytes, though it be a view.
+        reads: Names of the nodes that it reads, inputs of the graph among them.
+        source: The user's source line, where known.
+    """
+
+    name: str
+    operation: str
+    bytes: int = 0
+    reads: tuple[str, ...] = ()
+    source: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class StageExplanation:
     """One graph that AOTAutograd made.
 
     Args:
         stage: ``"joint"``, ``"forward"``, ``"backward"`` or ``"inference"``.
         operations: Operator → how often it occurs, most frequent first.
+        nodes: In the order in which they run, parts of tuples among them.
+        returns: Names of the nodes that it returns.
     """
 
     stage: str
     operations: dict[str, int]
+    nodes: tuple[NodeExplanation, ...] = ()
+    returns: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
         """How many operations there are."""
         return sum(self.operations.values())
+
+
+class StepAnalysis(Protocol):
+    """Finds something out about one training step: what its memory does, say.
+
+    Called with the two graphs that the backend's partitioner made, each node with ``meta["val"]``, and how many of the
+    forward's outputs are the user's; the others wait for the backward. The graphs are not to be changed. The result's
+    ``to_dict()`` is JSON-ready.
+    """
+
+    def __call__(
+        self, forward: fx.GraphModule, backward: fx.GraphModule, num_fwd_outputs: int, /
+    ) -> HasPlainData: ...
+
+
+class HasPlainData(Protocol):
+    """What a `StepAnalysis` returns."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +262,7 @@ class GraphExplanation:
         stages: In the order of compilation; those of a second variant come after those of the first.
         decisions: In the order in which they were taken.
         unknown: Why it can't be told what the graph does to its inputs, or None.
+        analyses: What the analyses given to `explain_with` found, by their names. ``{"error": …}`` of one that failed.
     """
 
     name: str
@@ -227,6 +276,14 @@ class GraphExplanation:
     stages: tuple[StageExplanation, ...] = ()
     decisions: tuple[Decision, ...] = ()
     unknown: str | None = None
+    analyses: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def recomputed(self) -> tuple[NodeExplanation, ...]:
+        """The operations of the forward that the backward computes again, in its order."""
+        nodes = {stage.stage: stage.nodes for stage in self.stages}
+        made = {node.name for node in nodes.get("forward", ())}
+        return tuple(node for node in nodes.get("backward", ()) if node.name in made)
 
     @property
     def activation_bytes(self) -> int:

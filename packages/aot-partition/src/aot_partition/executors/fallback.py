@@ -1,4 +1,4 @@
-"""A region that its executor can't compile or run is run by ATen, and that is recorded."""
+"""Compiles regions, and records each; what its executor can't compile or run is run by ATen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RegionCompiler:
     Args:
         executor: What compiles.
         settings: The options in force.
-        compilation: Whose report gets the failures; None where no backend of this family is compiling.
+        compilation: Whose report gets regions and failures; None where no backend of this family is compiling.
     """
 
     def __init__(
@@ -49,12 +49,21 @@ class RegionCompiler:
             RegionFailedError: the executor failed, and ``strict`` is set.
         """
         if isinstance(self._executor, AtenExecutor):
-            return ATEN.compile_region(subgraph, inputs)
-        try:
-            run = self._executor.compile_region(subgraph, inputs)
-        except Exception as error:
-            return self._fall_back(name, subgraph, error, "compile")
-        return self._guarded(name, subgraph, run)
+            run = ATEN.compile_region(subgraph, inputs)
+        else:
+            try:
+                run = self._executor.compile_region(subgraph, inputs)
+            except Exception as error:
+                return self._fall_back(name, subgraph, error, "compile")
+            run = self._guarded(name, subgraph, run)
+        self._record(name, subgraph)
+        return run
+
+    def _record(self, name: str, subgraph: fx.GraphModule) -> None:
+        if self._compilation is not None:
+            nodes = tuple(node.name for node in subgraph.graph.nodes if node.op == "call_function")
+            detail = f"executor {self._executor.name!r} runs {len(nodes)} nodes in one call"
+            self._compilation.decide(Decision(self._stage, name, "fuse", "region", detail, nodes=nodes))
 
     def _guarded(self, name: str, subgraph: fx.GraphModule, run: CompiledRegion) -> CompiledRegion:
         running = run

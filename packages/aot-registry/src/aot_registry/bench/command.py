@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import aot_registry
 from aot_registry.bench.measure import Plan
 from aot_registry.bench.workloads import SHIPPED_WORKLOADS, check_workload_name
+from aot_registry.reports.files import add_html_argument, check_report_files, write_report
 
 if TYPE_CHECKING:
     from aot_registry.bench.result import WorkloadResult
@@ -80,6 +81,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="where to train (default: the accelerator if there is one; FILE.py:build: where it builds)",
     )
     parser.add_argument("--json", action="store_true", help="print plain data instead of tables")
+    add_html_argument(parser)
     parser.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
@@ -97,8 +99,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UnknownWorkloadError, WorkloadFileError: a workload's name means nothing.
         UnknownBackendError: a backend's name means nothing.
+        MissingHtmlExtraError, ReportFileError: the page can't be written.
         AotError: a workload can't be built, or fails in eager itself.
     """
+    check_report_files(html=args.html)
     names = list(dict.fromkeys(args.workloads or SHIPPED_WORKLOADS))
     for name in names:
         check_workload_name(name)
@@ -128,6 +132,10 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print_table(result)
             print(flush=True)
+    if args.html is not None:
+        from aot_registry.reports import bench_page
+
+        write_report(args.html, bench_page(results))
     if args.json:
         print(json.dumps({"workloads": [result.to_dict() for result in results]}, indent=2, allow_nan=False))
     return int(any(_went_wrong(result, named=args.backend is not None) for result in results))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from aot_registry.bench.result import ContenderResult, WorkloadResult
+from aot_registry.sizes import readable_bytes
 
 if TYPE_CHECKING:
     import rich.console
@@ -109,7 +110,9 @@ def notes(result: WorkloadResult) -> Iterator[str]:
     """Yield what does not fit into cells: the base of the ratios, reasons, fallbacks, deviations."""
     eager = result.contenders[0]
     if eager.step_seconds is not None:
-        memory = f" and {_size(eager.peak_bytes)} at its peak" if eager.peak_bytes is not None else ""
+        memory = (
+            f" and {readable_bytes(eager.peak_bytes)} at its peak" if eager.peak_bytes is not None else ""
+        )
         yield (
             f"1x is eager's {eager.step_seconds * 1e3:.1f} ms a step{memory}. Spread: quartiles over the rounds."
         )
@@ -130,10 +133,6 @@ def notes(result: WorkloadResult) -> Iterator[str]:
             f"* Leaves eager's loss curve farther than eager itself does with other dropout masks and rounding "
             f"({spread}): a gradient may be wrong."
         )
-
-
-def _size(number: int) -> str:
-    return f"{number / 2**20:.1f} MiB" if number >= 2**20 else f"{number / 2**10:.1f} KiB"
 
 
 def _style(row: ContenderResult) -> str:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 
-from aot_registry.bench.workloads.user_file import parse_reference
-from aot_registry.bisecting.errors import InvalidSubjectError
+from aot_registry.model_arguments import BUILD_EPILOG, add_model_arguments, load_model
 
 __all__ = ["add_parser", "run"]
 
@@ -18,8 +15,8 @@ in eager twice and in float64, then compiled up to Dynamo, AOTAutograd, the back
 and its compilers, on copies and from one seed, until one of these gives something else. That one is then halved.
 """
 
-EPILOG = """\
-FILE.py:build: build() returns (model, batches, loss_fn), as for `aot bench`.
+EPILOG = f"""\
+{BUILD_EPILOG}
 
 exit status:
   0  no fault found
@@ -36,20 +33,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="FILE.py:build", help="the model, its batches and its loss")
-    parser.add_argument(
-        "--backend",
-        metavar="NAME",
-        default="inductor",
-        help="a backend's name, torch's own included, or module:attribute (default: %(default)s)",
+    add_model_arguments(
+        parser, backend="inductor", backend_help="a backend's name, torch's own included, or module:attribute"
     )
-    parser.add_argument(
-        "--batch", metavar="N", type=int, default=0, help="the batch to run, counted from 0 (default: 0)"
-    )
-    parser.add_argument(
-        "--seed", metavar="S", type=int, default=0, help="of parameters, batches and dropout (default: 0)"
-    )
-    parser.add_argument("--device", metavar="DEVICE", help="where to run (default: where build() puts it)")
     parser.add_argument(
         "--output",
         metavar="FILE",
@@ -76,27 +62,12 @@ def run(args: argparse.Namespace) -> int:
         WorkloadFileError, WorkloadBuildError, WorkloadContractError: the model can't be built.
         AotError: see `aot_registry.bisect`.
     """
-    parse_reference(args.model)
-    # Imported here, as is what follows: --help and the checks above and below need none of it.
-    from aot_registry.bench.contenders import check_backend_names
-
-    by_name = ":" not in args.backend
-    if by_name:
-        check_backend_names([args.backend])
+    workload, inputs, target = load_model(args)
+    # Imported here: --help and the checks of names need none of it.
     from aot_registry.bench.progress import progress_bar
-    from aot_registry.bench.workloads import build_workload
     from aot_registry.bisecting.call import bisect
     from aot_registry.bisecting.stages import RUNS_EXPECTED
 
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as for `python FILE.py`: the user's backend may lie there
-    workload = build_workload(args.model, seed=args.seed, device=args.device)
-    if not 0 <= args.batch < len(workload.batches):
-        raise InvalidSubjectError(
-            f"{args.model} has {len(workload.batches)} batches; --batch must be from 0 to "
-            f"{len(workload.batches) - 1}, got {args.batch}."
-        )
-    inputs, target = workload.batches[args.batch]
     with progress_bar(args.backend, RUNS_EXPECTED, shown=args.progress) as advance:
         result = bisect(
             workload.model,
