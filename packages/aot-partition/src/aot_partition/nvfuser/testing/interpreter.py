@@ -338,7 +338,8 @@ class _Operations:
     # Shapes.
 
     def stride_order(self, x: torch.Tensor, stride_order: Sequence[int]) -> torch.Tensor:
-        """The same values, laid in memory in an order of dimensions."""
+        """The same values, laid in memory in an order of dimensions; nvFuser prints an empty one for row-major."""
+        stride_order = stride_order or list(reversed(range(x.dim())))
         outer_to_inner = sorted(range(x.dim()), key=lambda i: -stride_order[i])
         back = [outer_to_inner.index(i) for i in range(x.dim())]
         return x.permute(outer_to_inner).contiguous().permute(back)
