@@ -579,6 +579,31 @@ class _Operations:
         """A layer."""
         return torch.nn.functional.linear(x, weight, bias)
 
+    def sdpfa_fwd(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+        """Flash attention without dropout, in float32: the values, and the logarithms of the sums of the weights."""
+        if query.dtype not in _NARROW or query.dim() != 4:
+            raise FusionSemanticsError(f"attention of {query.dtype} in {query.dim()} dimensions")
+        if dropout_p:
+            raise FusionSemanticsError("attention with dropout, whose random state is none of the fusion's")
+        factor = query.shape[-1] ** -0.5 if scale is None else scale
+        scores = query.float() @ key.float().transpose(-2, -1) * factor
+        if is_causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later, -math.inf)
+        sums = torch.logsumexp(scores, -1)
+        made = torch.exp(scores - sums[..., None]) @ value.float()
+        return made.to(query.dtype), sums, None, None
+
 
 def _with_dims(value: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     for dim in sorted(dims):
