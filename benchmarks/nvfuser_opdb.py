@@ -12,7 +12,7 @@ something computes, it is made one region, which runs twice: its definition in t
 nvFuser is installed, what nvFuser itself prints of the fusion that it built. Both results are compared with eager's,
 in dtype, shape and value. With ``--fake-cuda`` nothing is compared: nvFuser segments, schedules, generates code for a
 device that does not exist and compiles it. The exit status is 1 if a value is wrong, or if a claimed fusion could not
-be built or compiled; interrupted, it reports on what was done.
+be built or compiled; interrupted or terminated, it reports on what was done.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import collections
 import importlib.util
 import os
 import random
+import signal
 import sys
 import time
 import warnings
@@ -99,6 +100,9 @@ class Run:
         chosen = chosen[part::parts]
         if self.options.every > 1:
             chosen = random.Random(self.options.seed).sample(chosen, len(chosen) // self.options.every)
+        # Whoever starts a long run in the background has it ignore interrupts.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
         print(
             f"torch {torch.__version__}, paths: {', '.join(self.executors)}, seed {self.options.seed}",
             flush=True,
