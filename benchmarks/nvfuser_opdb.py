@@ -3,6 +3,7 @@
     python benchmarks/nvfuser_opdb.py                          # all samples of all dtypes: an hour or two on one core
     python benchmarks/nvfuser_opdb.py --every 20 --seed 3      # a sample of the entries
     python benchmarks/nvfuser_opdb.py --max-samples 10         # the first ten of each entry and dtype
+    python benchmarks/nvfuser_opdb.py --part 0/8               # one of eight parts, which add up to all
     python benchmarks/nvfuser_opdb.py --only softmax
     python benchmarks/nvfuser_opdb.py --fake-cuda 90           # kernels for an imaginary sm_90, generated and compiled
 
@@ -11,7 +12,7 @@ something computes, it is made one region, which runs twice: its definition in t
 nvFuser is installed, what nvFuser itself prints of the fusion that it built. Both results are compared with eager's,
 in dtype, shape and value. With ``--fake-cuda`` nothing is compared: nvFuser segments, schedules, generates code for a
 device that does not exist and compiles it. The exit status is 1 if a value is wrong, or if a claimed fusion could not
-be built or compiled; interrupted, it reports on what was done.
+be built or compiled; interrupted or terminated, it reports on what was done.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import collections
 import importlib.util
 import os
 import random
+import signal
 import sys
 import time
 import warnings
@@ -43,9 +45,15 @@ def main() -> int:
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one entry in N (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="which ones, with --every")
+    parser.add_argument(
+        "--part", default="0/1", metavar="K/N", help="every N-th entry, from the K-th (from 0)"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="entries of some operators")
     parser.add_argument("--dtypes", nargs="+", metavar="DTYPE", help="by default seven")
     parser.add_argument("--max-samples", type=int, default=10**9, metavar="N", help="of each entry and dtype")
+    parser.add_argument(
+        "--verbose", action="store_true", help="say of each entry what became of it in float32"
+    )
     parser.add_argument("--fake-cuda", type=int, choices=(80, 90, 100), metavar="SM", help="80, 90 or 100")
     options = parser.parse_args()
     sys.path.insert(0, str(TESTS))
@@ -88,8 +96,13 @@ class Run:
         from op_database import entries
 
         chosen = [each for each in entries() if not self.options.only or each.info.name in self.options.only]
+        part, parts = map(int, self.options.part.split("/"))
+        chosen = chosen[part::parts]
         if self.options.every > 1:
             chosen = random.Random(self.options.seed).sample(chosen, len(chosen) // self.options.every)
+        # Whoever starts a long run in the background has it ignore interrupts.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
         print(
             f"torch {torch.__version__}, paths: {', '.join(self.executors)}, seed {self.options.seed}",
             flush=True,
@@ -107,9 +120,11 @@ class Run:
 
     def run_dtype(self, dtype: torch.dtype, chosen: list[Entry]) -> None:
         for entry in chosen:
-            statuses = self.run_entry(entry, dtype)
+            found = verdict(self.run_entry(entry, dtype))
             if dtype is torch.float32:
-                self.entries[verdict(statuses)] += 1
+                self.entries[found] += 1
+                if self.options.verbose:
+                    print(f"  {entry.name}: {found}", flush=True)
 
     def run_entry(self, entry: Entry, dtype: torch.dtype) -> list[str]:
         from op_database import run_sample, samples_of
@@ -132,7 +147,7 @@ class Run:
             self.refusals.update(outcome.reasons if outcome.status in ("refused", "untraced") else ())
             for path, fault in outcome.faults.items():
                 self.faults[path] += 1
-                print(f"  {entry.name} {dtype} sample {place}, {path}: {fault[:300]}", flush=True)
+                print(f"  {entry.name} {dtype} sample {place}, {path}: {fault[:1000]}", flush=True)
         return statuses
 
     def report(self, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """Torch's op database, forward and backward, through claims, partition and regions on ATen, compared with eager.
 
     python benchmarks/nvprims_opdb.py                            # all samples in float32, some fifteen minutes
+    python benchmarks/nvprims_opdb.py --part 0/16                # one of sixteen parts, which add up to all
     python benchmarks/nvprims_opdb.py --every 20 --seed 3        # a sample of the entries
     python benchmarks/nvprims_opdb.py --dtypes bfloat16 int64    # other dtypes
     python benchmarks/nvprims_opdb.py --only nn.functional.gelu
@@ -167,9 +168,13 @@ def samples(info: Any, dtype: torch.dtype, limit: int | None) -> Iterator[Any]:
     return itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=gradient), limit)
 
 
-def choose(dtype: torch.dtype, *, every: int = 1, seed: int = 0, only: str | None = None) -> list[Any]:
-    """Return the entries of the database that have a dtype, or a sample of them."""
-    fitting = [info for info in op_db if dtype in info.supported_dtypes("cpu") and only in (None, info.name)]
+def choose(
+    dtype: torch.dtype, *, every: int = 1, seed: int = 0, only: str | None = None, part: str = "0/1"
+) -> list[Any]:
+    """Return the entries of the database that have a dtype, every N-th from the K-th for ``K/N``, or a sample."""
+    first, parts = map(int, part.split("/"))
+    named = [info for info in op_db if only in (None, info.name)][first::parts]
+    fitting = [info for info in named if dtype in info.supported_dtypes("cpu")]
     return random.Random(seed).sample(fitting, max(len(fitting) // every, 1)) if every > 1 else fitting
 
 
@@ -187,6 +192,9 @@ def main() -> int:
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one entry in N (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="which ones, with --every")
+    parser.add_argument(
+        "--part", default="0/1", metavar="K/N", help="every N-th entry, from the K-th (from 0)"
+    )
     parser.add_argument("--only", metavar="NAME", help="entries of one operator")
     parser.add_argument("--dtypes", nargs="+", default=["float32"], help="default: float32")
     parser.add_argument("--samples", type=int, metavar="N", help="at most N of each entry (default: all)")
@@ -194,7 +202,7 @@ def main() -> int:
     failed = False
     for name in options.dtypes:
         dtype = getattr(torch, name)
-        entries = choose(dtype, every=options.every, seed=options.seed, only=options.only)
+        entries = choose(dtype, every=options.every, seed=options.seed, only=options.only, part=options.part)
         counts: collections.Counter[str] = collections.Counter()
         whole: collections.Counter[str] = collections.Counter()
         started = time.perf_counter()

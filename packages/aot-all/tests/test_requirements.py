@@ -53,3 +53,19 @@ def test_only_the_extra_holds_torch_to_the_line_of_torch_xla():
     declared = map(Requirement, importlib.metadata.requires("aot-xla") or [])
     by_extra = {r.name: str(r.marker) for r in declared if r.name in ("torch", "torch_xla", "torch-xla")}
     assert by_extra and all("extra" in marker for marker in by_extra.values()), by_extra
+
+
+def extras_of(distribution: str) -> set[str]:
+    return set(importlib.metadata.metadata(distribution).get_all("Provides-Extra") or [])
+
+
+def test_extras_are_those_of_the_packages_that_have_them():
+    """What an extra forwards to exists under that name, and no wheel of nvFuser is left out."""
+    forwarded = {}
+    for requirement in map(Requirement, importlib.metadata.requires("aot-all") or []):
+        if requirement.marker is not None:
+            assert requirement.extras <= extras_of(requirement.name), requirement
+            forwarded.setdefault(requirement.name, set()).update(requirement.extras)
+    nvfuser = {extra for extra in extras_of("aot-partition") if extra.startswith("nvfuser-")}
+    assert nvfuser and nvfuser <= forwarded["aot-partition"]
+    assert nvfuser <= extras_of("aot-all")

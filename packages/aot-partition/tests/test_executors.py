@@ -196,6 +196,69 @@ def test_a_full_device_is_not_covered_up():
         step(torch.compile(model, backend=create_nvprims_backend(executor=executor)))
 
 
+class WritesAndFails(Recorder):
+    """Writes its inputs, and fails at some of its calls when they are written already."""
+
+    def __init__(self, fails_at, error=ValueError):
+        super().__init__()
+        self.fails_at = fails_at
+        self.error = error
+
+    def compile_region(self, subgraph, example_inputs):
+        run = super().compile_region(subgraph, example_inputs)
+
+        def run_and_fail(inputs):
+            made = run(inputs)
+            if self.ran in self.fails_at:
+                raise self.error("too late")
+            return made
+
+        return run_and_fail
+
+
+def counted(x, count):
+    count.add_(x.sum() * 2)
+    return (x * count).exp() + 1
+
+
+def test_what_a_failing_region_wrote_is_restored():
+    """It is run again by ATen: added to what it had added already, the count would be twice as large."""
+    executor = WritesAndFails({1})
+    compiled = torch.compile(counted, backend=create_nvprims_backend(executor=executor))
+    x = torch.full((3,), 0.5)
+    got, expected = torch.zeros(()), torch.zeros(())
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x, got), counted(x, expected))
+            assert got == expected
+    assert executor.ran == 1
+
+
+def test_a_full_device_leaves_inputs_as_they_were():
+    backend = create_nvprims_backend(executor=WritesAndFails({1}, torch.OutOfMemoryError))
+    count = torch.zeros(())
+    with torch.no_grad(), pytest.raises(torch.OutOfMemoryError):
+        torch.compile(counted, backend=backend)(torch.ones(3), count)
+    assert count == 0
+
+
+def test_what_ran_before_and_writes_is_not_run_again():
+    """Nothing is copied for it any more, so its failure is the caller's. Other sizes are a first time again."""
+    executor = WritesAndFails({2, 4})
+    compiled = torch.compile(counted, backend=create_nvprims_backend(executor=executor), dynamic=True)
+    got, expected = torch.zeros(()), torch.zeros(())
+    with torch.no_grad():
+        compiled(torch.ones(3), got)
+        counted(torch.ones(3), expected)
+        with pytest.raises(ValueError, match="too late"):
+            compiled(torch.ones(3), got)
+        got.copy_(expected)
+        for size in (4, 5):
+            x = torch.ones(size) / 8
+            torch.testing.assert_close(compiled(x, got), counted(x, expected))
+    assert (got, executor.ran) == (expected, 4)
+
+
 def test_a_file_that_reproduces_it(tmp_path):
     backend = create_nvprims_backend(executor=FailsToCompile("aten"), name="failing", repro=str(tmp_path))
     with aot_core.record_reports() as reports:

@@ -28,6 +28,13 @@ def test_a_block_is_trained(sm):
     assert "0 regions left to ATen" in done.stdout
 
 
+def test_indexing_stands_between_arithmetic():
+    """Alone, each is compiled; what nvFuser can't put in order is seen in company."""
+    done = fake_cuda.run(90, str(PROGRAMS / "chains.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " chains, 0 not compiled" in done.stdout, done.stdout
+
+
 def test_a_fusion_that_can_not_be_compiled_is_noticed():
     """The check can fail: nvFuser refuses to reshape to another number of elements."""
     done = fake_cuda.run(90, str(PROGRAMS / "refused_fusion.py"))

@@ -1,4 +1,10 @@
-"""Compiles regions, and records each; what its executor can't compile or run is run by ATen."""
+"""Compiles regions, and records each; what its executor can't compile or run is run by ATen.
+
+A region that writes its inputs may have written some when it fails, and must not be run on those again. Executors may
+put their work off until a region is first run with inputs of some sizes and strides, and mostly fail then: so the
+first time, what will be written is copied before, and restored on failure. What has run once is no longer copied for;
+if it fails nevertheless, nobody runs it again, and the failure is the caller's.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from torch import fx
 
 from aot_core.compilation import Compilation
 from aot_core.protocol import Decision
+from aot_partition import _compat
 from aot_partition.errors import RegionFailedError
 from aot_partition.executors.aten import EXECUTOR as ATEN
 from aot_partition.executors.aten import AtenExecutor
@@ -67,20 +74,29 @@ class RegionCompiler:
 
     def _guarded(self, name: str, subgraph: fx.GraphModule, run: CompiledRegion) -> CompiledRegion:
         running = run
+        written = _written_inputs(subgraph)
+        has_run: set[Any] = set()
 
         def guarded(inputs: list[Any]) -> Sequence[Any]:
             nonlocal running
+            if running is not run:
+                return running(inputs)
             # A fused kernel reads its inputs until its end: holding them as long costs no memory.
             held = list(inputs)
+            geometry = _geometry(held) if written else None
+            saved = None if geometry in has_run else [held[i].clone() for i in written]
             try:
-                return running(inputs)
-            except torch.OutOfMemoryError:
-                raise
+                made = run(inputs)
             except Exception as error:
-                if running is not run:
+                for i, value in zip(written, saved or (), strict=False):
+                    held[i].copy_(value)
+                if isinstance(error, torch.OutOfMemoryError) or saved is None:
                     raise
                 running = self._fall_back(name, subgraph, error, "run")
                 return running(held)
+            if written:
+                has_run.add(geometry)
+            return made
 
         return guarded
 
@@ -103,3 +119,19 @@ class RegionCompiler:
                 Decision(self._stage, name, "fallback", f"region-failed-to-{doing}", detail)
             )
         return ATEN.compile_region(subgraph, [])
+
+
+def _written_inputs(subgraph: fx.GraphModule) -> list[int]:
+    """Return the places of the inputs that a region writes."""
+    inputs = [node for node in subgraph.graph.nodes if node.op == "placeholder"]
+    written = {
+        target
+        for node in subgraph.graph.nodes
+        if _compat.is_mutable_schema(node.target)
+        for target in _compat.written_arguments(node)
+    }
+    return [i for i, node in enumerate(inputs) if node in written]
+
+
+def _geometry(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([(x.shape, x.stride()) if isinstance(x, torch.Tensor) else x for x in inputs])

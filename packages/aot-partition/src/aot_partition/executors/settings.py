@@ -22,7 +22,7 @@ class NvprimsSettings(aot_core.Settings):
             operators of torch themselves.
         matmul: Claim matrix products (``mm``, ``bmm``) too.
         linear: Claim products with a bias (``addmm``) too.
-        sdpa: Claim attention (flash attention, forward and backward) too.
+        sdpa: Claim attention (flash attention, in graphs of inference) too.
         horizontal: Put operators that have nothing to do with each other into one region where they may run at
             the same time.
         repro: A folder for files that reproduce the failure of a region: one a region, each a program. None writes

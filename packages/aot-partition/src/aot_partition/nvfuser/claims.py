@@ -15,6 +15,7 @@ from aot_partition.nvfuser.definition import DATA_TYPES
 from aot_partition.nvfuser.emitter import meta
 from aot_partition.nvfuser.rules import rules
 from aot_partition.nvfuser.sizes import unsupported_size
+from aot_partition.nvprims.entry import read_results
 
 __all__ = ["MAX_RANK", "ClaimRules", "refusal"]
 
@@ -99,7 +100,7 @@ def _refused_number(number: Any) -> str | None:
 
 
 def _tensors(node: fx.Node) -> Iterator[torch.Tensor]:
-    for value in _compat.pytree.tree_leaves([meta(node), *map(meta, node.all_input_nodes)]):
+    for value in _compat.pytree.tree_leaves([read_results(node), *map(meta, node.all_input_nodes)]):
         if isinstance(value, torch.Tensor):
             yield value
 

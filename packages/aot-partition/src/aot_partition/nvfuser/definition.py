@@ -35,7 +35,7 @@ DATA_TYPES: dict[torch.dtype, str] = {
 }
 """The dtypes that are translated, with nvFuser's names. It has no int8, uint8 and int16."""
 
-_RESULTS = {"var_mean": 2, "topk": 2, "welford": 3}
+_RESULTS = {"var_mean": 2, "topk": 2, "welford": 3, "sdpfa_fwd": 4}
 
 
 class Value(NamedTuple):

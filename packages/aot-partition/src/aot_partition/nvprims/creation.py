@@ -11,11 +11,6 @@ from aot_partition.nvprims.entry import Kind, Nvprim, call_arguments, overloads
 __all__ = ["ENTRIES"]
 
 
-def _integer_steps(node: fx.Node) -> str | None:
-    made = node.meta["val"]
-    return None if made.dtype in (torch.int64, torch.int32) else f"steps of dtype {made.dtype}"
-
-
 def _default_generator(node: fx.Node) -> str | None:
     return "a generator of its own" if call_arguments(node).get("generator") is not None else None
 
@@ -26,8 +21,9 @@ def _floating_result(node: fx.Node) -> str | None:
     return None if made.is_floating_point() else f"random numbers of dtype {made.dtype}"
 
 
-def _random(name: str, *suffixes: str) -> Nvprim:
-    rule = all_of(dense_result, _default_generator, _floating_result)
+def _random(name: str, *suffixes: str, integers: bool = False) -> Nvprim:
+    rules = (dense_result, _default_generator, *(() if integers else (_floating_result,)))
+    rule = all_of(*rules)
     return Nvprim(name, overloads(name, *suffixes), Kind.RANDOM, recomputable=False, rule=rule)
 
 
@@ -44,12 +40,17 @@ ENTRIES = (
         "iota",
         (*overloads("arange", "start_step"), torch.ops.prims.iota.default),
         Kind.CREATE,
-        rule=all_of(dense_result, _integer_steps),
+        rule=dense_result,
     ),
     _random("rand"),
     _random("randn"),
     _random("rand_like"),
     _random("randn_like"),
+    _random("randint", "default", "low", integers=True),
+    _random("randint_like", "default", "low_dtype", integers=True),
+    _random("normal", "Tensor_Tensor", "Tensor_float", "float_Tensor", "float_float"),
+    *(_random(name) for name in ("cauchy", "exponential", "geometric", "log_normal")),
+    _random("rrelu_with_noise_functional"),
     Nvprim(
         "dropout",
         overloads("native_dropout"),

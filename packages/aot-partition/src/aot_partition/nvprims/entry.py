@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import fx
 
 from aot_partition import _compat
 
-__all__ = ["Kind", "Nvprim", "Rule", "call_arguments", "overloads", "tensors_of", "value_of"]
+__all__ = ["Kind", "Nvprim", "Rule", "call_arguments", "overloads", "read_results", "tensors_of", "value_of"]
 
 Rule = Callable[[fx.Node], "str | None"]
 """Looks at a call, and returns why it is refused; None claims it."""
@@ -83,10 +84,21 @@ def value_of(argument: Any) -> Any:
 
 
 def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
-    """Yield the traced tensors that a node reads and makes, its results last."""
+    """Yield the traced tensors that a node reads and makes, its results last, those that something reads."""
     for argument in node.all_input_nodes:
         yield from _tensors(argument.meta.get("val"))
-    yield from _tensors(node.meta.get("val"))
+    yield from _tensors(read_results(node))
+
+
+def read_results(node: fx.Node) -> Any:
+    """Return the traced result of a node; of several those that something reads. A random state may be read by none."""
+    value = node.meta.get("val")
+    if not isinstance(value, (tuple, list)) or any(
+        user.target is not operator.getitem for user in node.users
+    ):
+        return value
+    read = {user.args[1] for user in node.users}
+    return [part for i, part in enumerate(value) if i in read]
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -32,6 +32,11 @@ _SPECIAL_PRIMS = (
     "bessel_i0 bessel_i0e bessel_i1 bessel_i1e bessel_j0 bessel_j1 erfcx ndtri spherical_bessel_j0"
 )
 _REPLACING = "slice_scatter select_scatter diagonal_scatter"
+_RESAMPLING = (
+    "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
+    "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d im2col"
+)
 _EMPTY = "empty_like new_empty empty_strided new_empty_strided empty_permuted"
 
 ENTRIES = (
@@ -62,7 +67,10 @@ ENTRIES = (
     ),
     *(_prim(name, Kind.REDUCTION, recomputable=False) for name in ("sum", "amax", "amin", "prod")),
     Nvprim("sort", overloads("sort", "default", "stable"), Kind.REDUCTION, recomputable=False),
-    Nvprim("median", overloads("median", "default", "dim"), Kind.REDUCTION, recomputable=False),
+    *(
+        Nvprim(name, overloads(name, "default", "dim"), Kind.REDUCTION, recomputable=False)
+        for name in ("median", "nanmedian")
+    ),
     *(
         Nvprim(name, overloads(name), Kind.REDUCTION, recomputable=False)
         for name in ("kthvalue", "cummax", "cummin")
@@ -95,6 +103,12 @@ ENTRIES = (
     ),
     Nvprim("index_put", overloads("index_put"), Kind.INDEX, recomputable=False),
     Nvprim("as_strided_copy", overloads("as_strided_copy"), Kind.INDEX),
+    Nvprim("as_strided_scatter", overloads("as_strided_scatter"), Kind.INDEX, recomputable=False),
+    *(
+        Nvprim(name, overloads(name), Kind.INDEX, recomputable=False)
+        for name in ("max_unpool2d", "max_unpool3d")
+    ),
+    *(Nvprim(name, overloads(name), Kind.INDEX) for name in _RESAMPLING.split()),
     *(Nvprim(name, overloads(name), Kind.INDEX) for name in ("unfold", "unfold_copy")),
     *(Nvprim(name, overloads(name), Kind.POINTWISE) for name in _REPLACING.split()),
     # Special functions, by series.

@@ -10,11 +10,6 @@ __all__ = ["ENTRIES", "OPTIONS"]
 OPTIONS = ("matmul", "linear", "sdpa")
 """Names of the options that let products be claimed."""
 
-_ATTENTION = (
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_flash_attention_backward",
-)
-
 
 def _product(name: str, *targets: str, option: str) -> Nvprim:
     return Nvprim(
@@ -31,6 +26,7 @@ def _product(name: str, *targets: str, option: str) -> Nvprim:
 ENTRIES = (
     _product("matmul", "mm", "bmm", option="matmul"),
     _product("linear", "addmm", option="linear"),
-    _product("sdpa", *_ATTENTION, option="sdpa"),
+    # Of inference: a backward reads a random state in a dtype that no fusion has.
+    _product("sdpa", "_scaled_dot_product_flash_attention", option="sdpa"),
 )
 """Matrix products and attention."""

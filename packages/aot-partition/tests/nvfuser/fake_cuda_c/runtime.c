@@ -173,6 +173,10 @@ cudaError_t cudaStreamGetCaptureInfo_v2(
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) { (void)mode; return 0; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) { (void)flags; *event = (cudaEvent_t)0x200; return 0; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { (void)event; (void)stream; return 0; }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  (void)event; (void)stream; (void)flags;
+  return 0;
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) { (void)event; return 0; }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { (void)event; return 0; }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t one, cudaEvent_t other) {

@@ -23,6 +23,7 @@ FAMILIES = (
     "shape",
     "joining",
     "index",
+    "resampling",
     "reduction",
     "scan",
     "sorting",

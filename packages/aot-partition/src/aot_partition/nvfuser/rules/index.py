@@ -13,23 +13,45 @@ from typing import Any
 import torch
 from torch import fx
 
+from aot_partition import _compat
 from aot_partition.nvfuser.definition import Value
 from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
 from aot_partition.nvfuser.rules import rule
-from aot_partition.nvfuser.rules.shape import positive, reshaped, selected, sliced
+from aot_partition.nvfuser.rules.shape import positive, reshaped, selected, sliced, unfolded
 
 aten = torch.ops.aten
 
 
 def _row(e: Emitter, x: fx.Node) -> Value:
-    """A tensor with at least one dimension."""
+    """A tensor with at least one dimension, and places of its own for all elements."""
     rank = meta(x).dim()
-    return e.aligned(e.tensor(x), rank, max(1, rank))
+    return e.aligned(unfolded(e, x), rank, max(1, rank))
 
 
 def _like(e: Emitter, made: Value) -> Value:
     """A result without the dimension that `_row` added."""
     return made if e.out.dim() else e.ops.squeeze(made, (0,))
+
+
+def scattered(e: Emitter, count: Any, dtype: torch.dtype, index: Value, source: Value) -> Value:
+    """Lay elements into a row of zeros where an index says, in a segment of its own.
+
+    nvFuser scatters into no tensor that was reshaped, and can't put a reshape beside it in order.
+    """
+    apart = [e.ops.segment_set(each) for each in (e.full((count,), 0, dtype), index, source)]
+    made: Value = e.ops.segment_set(e.ops.scatter(*apart, 0))
+    return made
+
+
+def replaced(e: Emitter, x: fx.Node, index: Value, source: Value, count: Any) -> Value:
+    """Replace ``count`` elements of a tensor, at places in the row of them all: they are chosen where any was laid."""
+    dtype, wide = e.out.dtype, compute_dtype(e.out.dtype)
+    sizes = tuple(meta(x).shape)
+    total = math.prod(sizes)
+    new = reshaped(e, scattered(e, total, dtype, index, source), (total,), sizes)
+    hit = scattered(e, total, torch.bool, index, e.full((count,), True, torch.bool))
+    hit = reshaped(e, hit, (total,), sizes)
+    return e.result(e.ops.where(hit, e.cast(new, dtype, wide), e.operand(x, wide)), wide)
 
 
 @rule(aten.gather.default, kind="index")
@@ -38,22 +60,53 @@ def gather(e: Emitter, self: fx.Node, dim: int, index: fx.Node, *, sparse_grad: 
     return _like(e, e.ops.gather(_row(e, self), _row(e, index), positive(dim, meta(self).dim())))
 
 
-@rule(aten.scatter.src, kind="index")
+def _static_scatter(node: fx.Node, self: fx.Node, dim: int, index: fx.Node, source: Any) -> str | None:
+    known = all(type(size) is int for size in (*meta(self).shape, *meta(index).shape))
+    return None if known or _is_one_each(self, dim, index) else "of symbolic sizes"
+
+
+def _is_one_each(self: fx.Node, dim: int, index: fx.Node) -> bool:
+    """Tell whether an index says one place for each row along a dimension."""
+    sizes, at = tuple(meta(self).shape) or (1,), tuple(meta(index).shape) or (1,)
+    dim = positive(dim, len(sizes))
+    return at[dim] == 1 and (*at[:dim], *at[dim + 1 :]) == (*sizes[:dim], *sizes[dim + 1 :])
+
+
+@rule(aten.scatter.src, kind="index", claim=_static_scatter)
 def scatter(e: Emitter, self: fx.Node, dim: int, index: fx.Node, src: fx.Node) -> Value:
     """Elements laid where an index says."""
-    source = _row(e, src)
-    if tuple(meta(src).shape) != tuple(meta(index).shape):
-        source = sliced(
-            e, source, meta(src).shape, {i: (0, size) for i, size in enumerate(meta(index).shape)}
-        )
-    return _like(e, e.ops.scatter(_row(e, self), _row(e, index), source, positive(dim, meta(self).dim())))
+    source, sizes = _row(e, src), meta(src).shape or (1,)
+    at = meta(index).shape or (1,)
+    if tuple(sizes) != tuple(at):
+        source = sliced(e, source, sizes, {i: (0, size) for i, size in enumerate(at)})
+    return _laid(e, self, dim, index, source)
 
 
-@rule(aten.scatter.value, kind="index")
+@rule(aten.scatter.value, kind="index", claim=_static_scatter)
 def scatter_number(e: Emitter, self: fx.Node, dim: int, index: fx.Node, value: float) -> Value:
     """A number laid where an index says."""
-    source = e.full(meta(index).shape or (1,), value, e.out.dtype)
-    return _like(e, e.ops.scatter(_row(e, self), _row(e, index), source, positive(dim, meta(self).dim())))
+    return _laid(e, self, dim, index, e.full(meta(index).shape or (1,), value, e.out.dtype))
+
+
+def _laid(e: Emitter, self: fx.Node, dim: int, index: fx.Node, source: Value) -> Value:
+    """Lay elements of an index's shape where it says along a dimension."""
+    sizes, at, dtype = tuple(meta(self).shape) or (1,), tuple(meta(index).shape) or (1,), e.out.dtype
+    dim, rank = positive(dim, len(sizes)), len(sizes)
+    place = e.cast(_row(e, index), meta(index).dtype, torch.int64)
+    if _is_one_each(self, dim, index):
+        # As in the gradient of a loss of classes: a comparison, which fuses with what stands beside it.
+        wide = compute_dtype(dtype)
+        hit = e.ops.eq(e.along(e.indices(sizes[dim]), dim, rank), place)
+        old = e.cast(_row(e, self), dtype, wide)
+        return _like(e, e.result(e.ops.where(hit, e.cast(source, dtype, wide), old), wide))
+    steps = [math.prod(sizes[i + 1 :]) for i in range(rank)]
+    place = e.ops.mul(place, e.constant(steps[dim], torch.int64))
+    for i in range(rank):
+        if i != dim:
+            place = e.ops.add(place, e.along(e.indices(at[i], step=steps[i]), i, rank))
+    count = math.prod(at)
+    place, source = (_flat(e, each, at) for each in (place, source))
+    return replaced(e, self, place, source, count)
 
 
 @rule(aten.index_select.default, kind="index")
@@ -179,9 +232,6 @@ def _static_put(
         return "added to what is there"
     if any(type(size) is not int for size in meta(self).shape):
         return "of symbolic sizes"
-    given = [i for i, each in enumerate(indices) if each is not None]
-    if given != list(range(len(given))):
-        return "at other than leading dimensions"
     return _integer_indices(node, self, indices)
 
 
@@ -189,20 +239,32 @@ def _static_put(
 def index_put(
     e: Emitter, self: fx.Node, indices: Sequence[fx.Node | None], values: fx.Node, accumulate: bool = False
 ) -> Value:
-    """Values laid at the indices of several leading dimensions together: rows of a matrix laid at one index."""
+    """Values laid at the indices of several dimensions together: each at its place in the row of all elements."""
     sizes = tuple(meta(self).shape)
     given = {i: each for i, each in enumerate(indices) if each is not None}
     common = _broadcast(meta(each).shape for each in given.values())
-    kept = sizes[len(given) :]
-    rows, columns, count = math.prod(sizes[: len(given)]), math.prod(kept), math.prod(common)
-    linear = _linear(e, given, sizes, common)
-    at = reshaped(e, linear, common, (count, 1))
-    if columns > 1:
-        at = e.ops.expand(at, (count, columns))
-    source = e.expanded(e.operand(values, e.out.dtype), meta(values).shape, (*common, *kept))
-    source = reshaped(e, source, (*common, *kept), (count, columns))
-    table = reshaped(e, e.tensor(self), sizes, (rows, columns))
-    return reshaped(e, e.ops.scatter(table, at, source, 0), (rows, columns), sizes)
+    others = [i for i in range(len(sizes)) if i not in given]
+    # As in what is indexed: where indexed dimensions lie apart, their common shape comes first.
+    adjacent = list(given) == list(range(min(given), max(given) + 1))
+    front = min(given) if adjacent else 0
+    kept = [sizes[i] for i in others]
+    laid = (*kept[:front], *common, *kept[front:])
+    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    place = e.along(e.indices(1), 0, max(1, len(laid)))
+    for i, each in given.items():
+        at = e.expanded(wrapped(e, e.operand(each, torch.int64), sizes[i]), meta(each).shape, common)
+        at = e.ops.mul(at, e.constant(steps[i], torch.int64))
+        if laid != common or not laid:
+            new = tuple(not front <= j < front + len(common) for j in range(max(1, len(laid))))
+            at = e.ops.broadcast(at, new)
+        place = e.ops.add(place, at)
+    for position, i in enumerate(others):
+        j = position if position < front else position + len(common)
+        place = e.ops.add(place, e.along(e.indices(sizes[i], step=steps[i]), j, len(laid)))
+    count = math.prod(laid)
+    source = e.expanded(e.operand(values, e.out.dtype), meta(values).shape, laid or (1,))
+    source, place = (_flat(e, each, laid or (1,)) for each in (source, place))
+    return replaced(e, self, place, source, count)
 
 
 def _dense(node: fx.Node, self: fx.Node, size: Any, stride: Any, storage_offset: Any = None) -> str | None:
@@ -222,13 +284,69 @@ def as_strided(
 ) -> Value:
     """Elements at steps of memory: a selection by the place that is computed from the steps."""
     flat = _flat(e, _row(e, self), meta(self).shape or (1,))
+    place = _places(e, size, stride, storage_offset)
+    return reshaped(e, selected(e, flat, place, 0), (math.prod(size),), e.out.shape)
+
+
+def _places(e: Emitter, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Value:
+    """Where in memory the elements lie that steps of it lead to, in a row."""
     rank = max(1, len(size))
     place = e.ops.broadcast(e.indices(1, start=storage_offset or 0), tuple(i < rank - 1 for i in range(rank)))
     for i, (length, step) in enumerate(zip(size, stride, strict=True)):
         place = e.ops.add(place, e.along(e.indices(length, step=step), i, rank))
-    count = math.prod(size)
-    place = _flat(e, place, size or (1,))
-    return reshaped(e, selected(e, flat, place, 0), (count,), e.out.shape)
+    return _flat(e, place, size or (1,))
+
+
+def _dense_without_overlap(
+    node: fx.Node, self: fx.Node, src: fx.Node, size: Any, stride: Any, storage_offset: Any = None
+) -> str | None:
+    if reason := _dense(node, self, size, stride, storage_offset):
+        return reason
+    # Sorted by step, each dimension has to begin behind the end of those further in.
+    end = 1
+    for step, length in sorted(
+        (step, length) for length, step in zip(size, stride, strict=True) if length > 1
+    ):
+        if step < end:
+            return "at places that overlap"
+        end = step * (length - 1) + end
+    return None
+
+
+@rule(aten.as_strided_scatter.default, kind="index", claim=_dense_without_overlap)
+def as_strided_scatter(
+    e: Emitter,
+    self: fx.Node,
+    src: fx.Node,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    """A tensor with the elements at steps of its memory replaced."""
+    new = _flat(e, _row(e, src), tuple(size) or (1,))
+    place = _places(e, size, stride, storage_offset)
+    return replaced(e, self, place, new, math.prod(size))
+
+
+def _static_room(node: fx.Node, self: fx.Node, indices: fx.Node, *said: Any) -> str | None:
+    if any(isinstance(each, fx.Node) for each in _compat.pytree.tree_leaves(said)):
+        return "of symbolic sizes"
+    return _static_take(node, self, indices)
+
+
+@rule(aten.max_unpool2d.default, aten.max_unpool3d.default, kind="index", claim=_static_room)
+def max_unpool(e: Emitter, self: fx.Node, indices: fx.Node, output_size: Sequence[int], *_: Any) -> Value:
+    """Elements laid back to the places of a channel that they were pooled from, and zeros elsewhere."""
+    sizes, count = tuple(meta(self).shape), len(output_size)
+    channels, inside, room = math.prod(sizes[:-count]), math.prod(sizes[-count:]), math.prod(output_size)
+    # All channels in a row, and each a part of it.
+    at = reshaped(e, e.tensor(indices), sizes, (channels, inside))
+    if channels > 1:
+        at = e.ops.add(at, e.ops.broadcast(e.indices(channels, step=room), (False, True)))
+    at = reshaped(e, at, (channels, inside), (channels * inside,))
+    value = reshaped(e, e.tensor(self), sizes, (channels * inside,))
+    made = scattered(e, channels * room, e.out.dtype, at, value)
+    return reshaped(e, made, (channels * room,), e.out.shape)
 
 
 @rule(aten.unfold.default, aten.unfold_copy.default, kind="index", claim=_static_take)

@@ -11,7 +11,7 @@ from torch import fx
 from aot_partition.nvfuser.definition import Value
 from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
 from aot_partition.nvfuser.rules import rule
-from aot_partition.nvfuser.rules.shape import positive, slice_bounds, sliced
+from aot_partition.nvfuser.rules.shape import positive, selected, slice_bounds, sliced
 
 aten = torch.ops.aten
 
@@ -56,7 +56,7 @@ def constant_pad(e: Emitter, self: fx.Node, pad: Sequence[int], value: float = 0
     return made if cuts else e.ops.set(made)
 
 
-def _in_a_row(
+def _static_range(
     node: fx.Node,
     self: fx.Node,
     src: fx.Node,
@@ -67,12 +67,11 @@ def _in_a_row(
 ) -> str | None:
     if any(type(size) is not int for size in meta(self).shape):
         return "of symbolic sizes"
-    if any(isinstance(each, fx.Node) for each in (start, end, step)):
-        return "between symbolic bounds"
-    return None if step == 1 else f"by steps of {step}"
+    symbolic = any(isinstance(each, fx.Node) for each in (start, end, step))
+    return "between symbolic bounds" if symbolic else None
 
 
-@rule(aten.slice_scatter.default, kind="shape", claim=_in_a_row)
+@rule(aten.slice_scatter.default, kind="shape", claim=_static_range)
 def slice_scatter(
     e: Emitter,
     self: fx.Node,
@@ -86,6 +85,8 @@ def slice_scatter(
     sizes = meta(self).shape
     dim = positive(dim, len(sizes))
     first, last = slice_bounds(sizes[dim], start, end)
+    if step > 1:
+        return _every_so_manieth(e, self, src, dim, first, last, step)
     before, after = {dim: (0, first)}, {dim: (last, sizes[dim])}
     new = e.expanded(
         e.operand(src, e.out.dtype), meta(src).shape, (*sizes[:dim], last - first, *sizes[dim + 1 :])
@@ -98,10 +99,25 @@ def slice_scatter(
     return made
 
 
+def _every_so_manieth(
+    e: Emitter, self: fx.Node, src: fx.Node, dim: int, first: int, last: int, step: int
+) -> Value:
+    """A tensor with every ``step``-th index of a range replaced: where one is met, its element of the new part."""
+    sizes, wide, zero = meta(self).shape, compute_dtype(e.out.dtype), e.constant(0, torch.int64)
+    rank, count = len(sizes), -(-(last - first) // step)
+    place, by = e.indices(sizes[dim], start=-first), e.constant(step, torch.int64)
+    within = e.ops.logical_and(e.ops.ge(place, zero), e.ops.lt(place, e.constant(last - first, torch.int64)))
+    hit = e.ops.logical_and(within, e.ops.eq(e.ops.remainder(place, by), zero))
+    new = e.expanded(e.operand(src, e.out.dtype), meta(src).shape, (*sizes[:dim], count, *sizes[dim + 1 :]))
+    new = selected(e, new, e.ops.where(hit, e.ops.div(place, by), zero), dim)
+    chosen = e.along(hit, dim, rank)
+    return e.result(e.ops.where(chosen, e.cast(new, e.out.dtype, wide), e.operand(self, wide)), wide)
+
+
 def _static_sizes(node: fx.Node, self: fx.Node, src: fx.Node, dim: int, index: Any) -> str | None:
     if isinstance(index, fx.Node):
         return "at a symbolic index"
-    return _in_a_row(node, self, src)
+    return _static_range(node, self, src)
 
 
 @rule(aten.select_scatter.default, kind="shape", claim=_static_sizes)
@@ -119,7 +135,7 @@ def select_scatter(e: Emitter, self: fx.Node, src: fx.Node, dim: int, index: int
 
 
 def _static_square(node: fx.Node, self: fx.Node, src: fx.Node, *_: Any) -> str | None:
-    return _in_a_row(node, self, src)
+    return _static_range(node, self, src)
 
 
 @rule(aten.diagonal_scatter.default, kind="shape", claim=_static_square)

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from aot_partition.nvfuser.definition import Value
-from aot_partition.nvfuser.emitter import Emitter, meta
+from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
 from aot_partition.nvfuser.rules import rule
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -39,6 +39,45 @@ def selected(e: Emitter, value: Value, index: Value, dim: int) -> Value:
     """Take the elements at a one-dimensional index."""
     made: Value = e.ops.index_select(value, index, dim)
     return made
+
+
+def unfolded(e: Emitter, x: fx.Node) -> Value:
+    """Return an operand whose elements all lie at places of their own.
+
+    What is in a segment of its own (scans, sorts, gathers) may not be expanded: nvFuser writes it to memory without
+    its repetitions, or with, and reads it the other way.
+    """
+    value: Value = e.tensor(x)
+    dtype = meta(x).dtype
+    if not _may_be_expanded(x):
+        return value
+    wide = compute_dtype(dtype)
+    ones = e.full(meta(x).shape, 1, wide)
+    if dtype is torch.bool:
+        both: Value = e.ops.logical_and(value, ones)
+        return both
+    # Times one: plus zero would lose the sign of a zero.
+    return e.cast(e.ops.mul(e.cast(value, dtype, wide), ones), wide, dtype)
+
+
+def _may_be_expanded(x: fx.Node) -> bool:
+    pending, seen = [x], {x}
+    while pending:
+        node = pending.pop()
+        value = meta(node)
+        if node.op != "call_function":
+            if isinstance(value, torch.Tensor) and 0 in value.stride():
+                return True
+            continue
+        if node.target in _EXPANDING:
+            return True
+        new = [each for each in node.all_input_nodes if each not in seen]
+        seen.update(new)
+        pending += new
+    return False
+
+
+_EXPANDING = {aten.expand.default, aten.expand_copy.default, prims.broadcast_in_dim.default}
 
 
 @rule(aten.permute.default, aten.permute_copy.default, kind="shape")

@@ -15,7 +15,7 @@ from torch import fx
 from aot_partition.nvfuser.definition import Value
 from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
 from aot_partition.nvfuser.rules import rule
-from aot_partition.nvfuser.rules.shape import positive, sliced
+from aot_partition.nvfuser.rules.shape import positive, sliced, unfolded
 
 aten = torch.ops.aten
 
@@ -23,7 +23,7 @@ aten = torch.ops.aten
 def _as_row(e: Emitter, x: fx.Node) -> tuple[Value, Sequence[Any]]:
     """A tensor with at least one dimension, and its sizes."""
     sizes = tuple(meta(x).shape)
-    return e.aligned(e.tensor(x), len(sizes), max(1, len(sizes))), sizes or (1,)
+    return e.aligned(unfolded(e, x), len(sizes), max(1, len(sizes))), sizes or (1,)
 
 
 def _as_before(e: Emitter, x: fx.Node, *made: Value) -> tuple[Value, ...]:
@@ -124,6 +124,40 @@ def median_of_all(e: Emitter, self: fx.Node) -> Value:
         e.cast(middle, meta(self).dtype, wide),
     )
     return e.result(chosen, wide)
+
+
+@rule(aten.nanmedian.dim, kind="scan", claim=_static_length)
+def median_of_numbers(e: Emitter, self: fx.Node, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """The lower one of the two in the middle of what is not NaN, and where it is; the first NaN, if all are."""
+    if not meta(self).dtype.is_floating_point:
+        return median(e, self, dim, keepdim)
+    value, sizes = _as_row(e, self)
+    at = positive(dim, len(sizes))
+    places = e.apart("argsort", value, at, False, True)
+    return _without(e, self, _middle_of_numbers(e, value, places, len(sizes), at), at, keepdim)
+
+
+@rule(aten.nanmedian.default, kind="scan", claim=_static_length)
+def median_of_all_numbers(e: Emitter, self: fx.Node) -> Value:
+    """The lower one of the two in the middle of all elements that are not NaN; NaN, if all are."""
+    if not meta(self).dtype.is_floating_point:
+        return median_of_all(e, self)
+    value, sizes = _as_row(e, self)
+    flat = value if len(sizes) == 1 else e.ops.reshape(value, (math.prod(sizes),))
+    places = e.apart("argsort", flat, 0, False, True)
+    middle, _ = _middle_of_numbers(e, flat, places, 1, 0)
+    made: Value = e.ops.squeeze(middle, (0,))
+    return made
+
+
+def _middle_of_numbers(e: Emitter, value: Value, places: Value, rank: int, dim: int) -> tuple[Value, Value]:
+    """NaN are sorted behind the numbers, which are counted for where their middle is."""
+    one = e.constant(1, torch.int64)
+    numbers = e.ops.sum(e.ops.cast(e.ops.logical_not(e.ops.isnan(value)), torch.int64), (dim,))
+    numbers = e.ops.broadcast(numbers, tuple(i == dim for i in range(rank)))
+    half = e.ops.div(e.ops.sub(e.ops.maximum(numbers, one), one), e.constant(2, torch.int64))
+    place = e.ops.take_along_axis(places, half, dim)
+    return e.ops.take_along_axis(value, place, dim), place
 
 
 def _picked(

@@ -338,7 +338,8 @@ class _Operations:
     # Shapes.
 
     def stride_order(self, x: torch.Tensor, stride_order: Sequence[int]) -> torch.Tensor:
-        """The same values, laid in memory in an order of dimensions."""
+        """The same values, laid in memory in an order of dimensions; nvFuser prints an empty one for row-major."""
+        stride_order = stride_order or list(reversed(range(x.dim())))
         outer_to_inner = sorted(range(x.dim()), key=lambda i: -stride_order[i])
         back = [outer_to_inner.index(i) for i in range(x.dim())]
         return x.permute(outer_to_inner).contiguous().permute(back)
@@ -577,6 +578,31 @@ class _Operations:
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """A layer."""
         return torch.nn.functional.linear(x, weight, bias)
+
+    def sdpfa_fwd(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+        """Flash attention without dropout, in float32: the values, and the logarithms of the sums of the weights."""
+        if query.dtype not in _NARROW or query.dim() != 4:
+            raise FusionSemanticsError(f"attention of {query.dtype} in {query.dim()} dimensions")
+        if dropout_p:
+            raise FusionSemanticsError("attention with dropout, whose random state is none of the fusion's")
+        factor = query.shape[-1] ** -0.5 if scale is None else scale
+        scores = query.float() @ key.float().transpose(-2, -1) * factor
+        if is_causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later, -math.inf)
+        sums = torch.logsumexp(scores, -1)
+        made = torch.exp(scores - sums[..., None]) @ value.float()
+        return made.to(query.dtype), sums, None, None
 
 
 def _with_dims(value: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
