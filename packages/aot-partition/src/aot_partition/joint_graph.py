@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -188,7 +188,7 @@ class JointGraph:
                 self.pinned_to_forward[i] = 1
             elif impure and self._writes(target, writes):
                 (self.pinned_to_backward if tag == "is_backward" else self.pinned_to_forward)[i] = 1
-            elif tag == "is_backward" and _compat.is_higher_order(target) and _compat.has_effect(node):
+            elif tag == "is_backward" and self.is_higher_order[i] and _compat.has_effect(node):
                 self.pinned_to_backward[i] = 1
 
         closure = bytearray(count)
@@ -295,15 +295,27 @@ class JointGraph:
                 keys.append(key)
             self._storages.append(tuple(dict.fromkeys(keys)))
 
+    def where_operator(self, is_such: Callable[[Any], bool]) -> bytearray:
+        """Return 1 for each node whose target is such. Each target is asked once: there are few of them."""
+        # By address: operators of torch hash in Python.
+        known: dict[int, bool] = {}
+        found = bytearray(len(self))
+        for i, node in enumerate(self.nodes):
+            target = node.target
+            such = known.get(id(target))
+            if such is None:
+                such = known[id(target)] = is_such(target)
+            found[i] = such
+        return found
+
     @functools.cached_property
     def is_random(self) -> bytearray:
         """1 where a node draws random numbers. Attention without dropout does not, whatever its tag says."""
         seeded = torch.Tag.nondeterministic_seeded
-        return bytearray(
-            seeded in getattr(node.target, "tags", ())
-            and _compat.argument_of(node, "dropout_p", default=1) != 0
-            for node in self.nodes
-        )
+        found = self.where_operator(lambda target: seeded in getattr(target, "tags", ()))
+        for i, is_seeded in enumerate(found):
+            found[i] = is_seeded and _compat.argument_of(self.nodes[i], "dropout_p", default=1) != 0
+        return found
 
     @functools.cached_property
     def is_written(self) -> bytearray:
@@ -378,10 +390,13 @@ class JointGraph:
     @functools.cached_property
     def is_collective(self) -> bytearray:
         """1 where a node communicates with other ranks."""
-        return bytearray(
-            getattr(node.target, "namespace", None) in ("_c10d_functional", "c10d_functional")
-            for node in self.nodes
-        )
+        spaces = ("_c10d_functional", "c10d_functional")
+        return self.where_operator(lambda target: getattr(target, "namespace", None) in spaces)
+
+    @functools.cached_property
+    def is_higher_order(self) -> bytearray:
+        """1 where a node calls an operator that calls graphs or other operators."""
+        return self.where_operator(_compat.is_higher_order)
 
 
 def _without_dead_nodes(graph: fx.Graph) -> tuple[list[fx.Node], fx.Node]:

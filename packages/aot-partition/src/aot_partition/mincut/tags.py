@@ -107,7 +107,7 @@ class Tags:
             if not allowed:
                 self.must_save[i] = 1
         elif (
-            _compat.is_higher_order(joint.nodes[i].target)
+            joint.is_higher_order[i]
             and not joint.from_backward[i]
             and _compat.has_effect(joint.nodes[i])
         ):
