@@ -17,6 +17,12 @@ def seed(request: pytest.FixtureRequest) -> int:
     return value
 
 
+@pytest.fixture
+def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let plans be found that keep their budgets, and not the cheapest ones, in a tenth of the time."""
+    monkeypatch.setattr("aot_partition.memory.planner.default_evaluations", lambda problem: 24)
+
+
 @pytest.fixture(autouse=True)
 def clean_process() -> Iterator[None]:
     """No compiled code and no option of one test is there in the next."""

@@ -18,7 +18,9 @@ from aot_partition import _compat
 __all__ = ["find_duplicates"]
 
 
-def find_duplicates(nodes: Sequence[fx.Node], output: fx.Node) -> dict[fx.Node, fx.Node]:
+def find_duplicates(
+    nodes: Sequence[fx.Node], read_by: Sequence[Sequence[fx.Node]], output: fx.Node
+) -> dict[fx.Node, fx.Node]:
     """Return the nodes that repeat an earlier one, each with that earlier one.
 
     ::
@@ -33,6 +35,7 @@ def find_duplicates(nodes: Sequence[fx.Node], output: fx.Node) -> dict[fx.Node, 
 
     Args:
         nodes: A graph's nodes in order, without dead ones.
+        read_by: The distinct nodes that each of them reads.
         output: Its output node.
     """
     returned = {key for node in output.all_input_nodes if (key := _storage(node)) is not None}
@@ -43,7 +46,7 @@ def find_duplicates(nodes: Sequence[fx.Node], output: fx.Node) -> dict[fx.Node, 
     # By address: operators of torch hash in Python, which would be half of the time here.
     known: dict[int, tuple[bool, bool]] = {}
     region = 0
-    for node in nodes:
+    for node, arguments in zip(nodes, read_by, strict=True):
         if node.op != "call_function":
             continue
         target = node.target
@@ -56,7 +59,7 @@ def find_duplicates(nodes: Sequence[fx.Node], output: fx.Node) -> dict[fx.Node, 
         region += mutates
         if not mergeable or "unbacked_bindings" in node.meta:
             continue
-        shallow = (id(target), *[kept.get(argument, argument) for argument in node.all_input_nodes])
+        shallow = (id(target), *[kept.get(argument, argument) for argument in arguments])
         earlier = seen.setdefault(shallow, node)
         regions[node] = region
         if earlier is node or _storage(node) in returned:

@@ -374,6 +374,8 @@ def _copy(joint: JointGraph, i: int, graph: fx.Graph, env: dict[fx.Node, fx.Node
     if node.kwargs:
         copy.kwargs = fx.map_arg(node.kwargs, env.__getitem__)
     copy.meta.update(node.meta)
+    if i in joint.merged_storages:
+        copy.meta["merged_storages"] = joint.merged_storages[i]
     return copy
 
 

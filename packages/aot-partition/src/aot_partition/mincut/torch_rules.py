@@ -285,8 +285,8 @@ class TorchRules:
             return "it is far from the backward"
         if options.reductions:
             # As torch does: an argument in a list does not count, and one given twice counts twice.
-            read = sum(joint.sizes[joint.position[x]] for x in node.args if isinstance(x, torch.fx.Node))
-            if joint.sizes[i] * 4 < read:
+            read = sum(joint.size(joint.position[x]) for x in node.args if isinstance(x, torch.fx.Node))
+            if joint.size(i) * 4 < read:
                 return "it is a reduction"
         return ""
 
@@ -304,7 +304,7 @@ class TorchRules:
             return 0, ""
         if self._recompute_views and self._flags[i] & _VIEW:
             return math.inf, "it is a view"
-        weight = int(joint.sizes[i] * 1.1 ** max(min(self.distance[i], 100), 1))
+        weight = int(joint.size(i) * 1.1 ** max(min(self.distance[i], 100), 1))
         return (weight if self._is_materialized(i) else weight * 2), ""
 
     def _used_far_apart(self, banned: Collection[int]) -> Iterable[int]:
