@@ -167,7 +167,7 @@ class Results:
             "real steps, measured peak within half of that without a plan",
             f"{sum(self.kept)} of {len(self.kept)} models; {self.refused} more have no such plan",
             "all",
-            all(self.kept),
+            all(self.kept) if self.kept else None,
         )
         if self.ratios:
             slowest = max(self.ratios)
