@@ -20,10 +20,11 @@ import argparse
 import copy
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from corpus.models import MODELS
+from rows import Row, print_rows
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -149,8 +150,37 @@ class Contender:
         self.seconds.append(time.process_time() - started)
 
 
-def compare(subject: Subject, rounds: int, cost: str) -> list[float]:
-    """Print one model's rows; return our time over checkpoint's, for each way of checkpointing."""
+@dataclasses.dataclass
+class Results:
+    """What was measured so far: per model, and for our time over checkpoint's per way of checkpointing."""
+
+    differences: list[float] = dataclasses.field(default_factory=list)
+    kept: list[bool] = dataclasses.field(default_factory=list)
+    refused: int = 0
+    ratios: list[float] = dataclasses.field(default_factory=list)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of what was measured."""
+        worst = max(self.differences)
+        yield Row("real steps, losses over eager's", f"differ by {worst:.1e}", "1e-5", worst <= 1e-5)
+        yield Row(
+            "real steps, measured peak within half of that without a plan",
+            f"{sum(self.kept)} of {len(self.kept)} models; {self.refused} more have no such plan",
+            "all",
+            all(self.kept) if self.kept else None,
+        )
+        if self.ratios:
+            slowest = max(self.ratios)
+            yield Row(
+                "real steps, time over checkpoint's at equal peak",
+                f"{min(self.ratios):.2f} to {slowest:.2f}",
+                "1",
+                slowest <= 1,
+            )
+
+
+def compare(subject: Subject, rounds: int, cost: str, results: Results) -> None:
+    """Measure one model, and print it."""
     eager = Contender(subject)
     whole = Contender(subject, budget=1.0, cost=cost)
     half = Contender(subject, budget=0.5, cost=cost)
@@ -161,14 +191,17 @@ def compare(subject: Subject, rounds: int, cost: str) -> list[float]:
     difference = max(abs(a - b) / abs(a) for a, b in zip(expected, found, strict=True))
     unplanned, halved = whole.peak(), half.peak()
     kept = "kept" if halved <= 0.5 * unplanned else "NOT KEPT"
-    if refusals:
+    results.differences.append(difference)
+    results.refused += bool(refusals)
+    if not refusals:
+        results.kept.append(halved <= 0.5 * unplanned)
+    else:
         kept = "half is refused, and the smallest peak taken: " + refusals[0].partition("bytes. ")[2]
     print(
         f"{subject.name:<12} at half: losses differ by {difference:.1e}, peak {halved / unplanned:.3f} of the peak "
         f"without a plan ({kept})",
         flush=True,
     )
-    ratios = []
     for every in (1, 2):
         by_hand = Contender(subject, every=every)
         peak = by_hand.peak()
@@ -179,15 +212,14 @@ def compare(subject: Subject, rounds: int, cost: str) -> list[float]:
             for contender in contenders:
                 contender.time()
         fastest = [min(contender.seconds) for contender in contenders]
-        ratios.append(fastest[2] / fastest[1])
+        results.ratios.append(fastest[2] / fastest[1])
         print(
             f"{subject.name:<12} checkpoint of {'each block' if every == 1 else 'every second block'}: peak "
             f"{format_bytes(peak)}, planned {format_bytes(reached)}; over eager's time checkpoint "
             f"{fastest[1] / fastest[0]:.2f}, planned {fastest[2] / fastest[0]:.2f}; planned over checkpoint "
-            f"{ratios[-1]:.2f}",
+            f"{results.ratios[-1]:.2f}",
             flush=True,
         )
-    return ratios
 
 
 def main() -> None:
@@ -200,11 +232,11 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}; CPU seconds, the fastest of {arguments.rounds}")
-    ratios = []
+    results = Results()
     for subject in subjects(arguments.models):
         torch.compiler.reset()
-        ratios += compare(subject, arguments.rounds, arguments.cost_model)
-    print(f"planned over checkpoint at equal peak: worst {max(ratios):.2f}, best {min(ratios):.2f}")
+        compare(subject, arguments.rounds, arguments.cost_model, results)
+    print_rows(results.rows())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -84,6 +85,8 @@ def capture_function(
             if not options.get("static_lifetime_input_indices"):
                 options["static_lifetime_input_indices"] = list(range(len(parameters)))
             found.append(Joint(copy_of(module), joint_inputs, options))
+        if not dynamic:
+            raise _Captured
         return default_partition(module, joint_inputs, **options)
 
     parameters = dict(model.named_parameters())
@@ -97,8 +100,13 @@ def capture_function(
             return torch.func.functional_call(model, (parameters, buffers), inputs)
 
         compiled = aot_function(step, _run_as_it_is, partition_fn=partition, decompositions=decompositions)
-        compiled(parameters, buffers, *inputs)
+        with contextlib.suppress(_Captured):
+            compiled(parameters, buffers, *inputs)
     return found[0]
+
+
+class _Captured(Exception):
+    """There is no need to go on."""
 
 
 def _capture_dynamic(

@@ -23,6 +23,7 @@ def step(model, function, seed=1):
     return loss.detach(), [p.grad.clone() for p in model.parameters()]
 
 
+@pytest.mark.usefixtures("quick_search")
 @pytest.mark.parametrize("decompositions", ["none", "core"])
 @pytest.mark.parametrize("budget", [None, 1.0, 0.9, "minimum"])
 def test_a_step_is_eagers(budget, decompositions):

@@ -13,6 +13,9 @@ import aot_core
 from aot_partition.backends import aot_mem_efficient
 from aot_partition.memory.measure import trace_allocations
 
+# Gradients and budgets are the same matter however good a plan is.
+pytestmark = pytest.mark.usefixtures("quick_search")
+
 MODELS = {
     "dropout": lambda: (Transformer(2, dropout=0.2), torch.randn(16, 16, 32)),
     "convolutional": lambda: (Convolutional(4), torch.randn(8, 3, 16, 16)),

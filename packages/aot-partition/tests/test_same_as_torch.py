@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import pytest
@@ -20,6 +21,13 @@ SMALL = [
     ("resnet", 2), ("densenet", 7), ("lstm", 4), ("scan", 30),
 ]  # fmt: skip
 FORMS = {"plain": {}, "decomposed": {"decomposed": True}, "dynamic": {"dynamic": True}}
+
+
+@functools.cache
+def captured(model, depth, **form):
+    """Return a joint graph of the corpus; no test changes it, as `assert_same` checks."""
+    capture = corpus()
+    return capture.capture(capture.Case(model, depth, **form))
 
 
 def text(gm):
@@ -48,16 +56,14 @@ CASES = [
 @pytest.mark.parametrize(("model", "form"), CASES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_small_corpus(model, form):
-    capture = corpus()
-    joint = capture.capture(capture.Case(model, dict(SMALL)[model], **FORMS[form]))
+    joint = captured(model, dict(SMALL)[model], **FORMS[form])
     assert_same(joint.module, dict(joint.options))
 
 
 @pytest.mark.parametrize("budget", [0.5, 0.1, 0.0])
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_with_torchs_activation_budget(budget):
-    capture = corpus()
-    joint = capture.capture(capture.Case("llama", 1))
+    joint = captured("llama", 1)
     with config.patch(activation_memory_budget=budget):
         assert_same(joint.module, dict(joint.options))
 
@@ -66,8 +72,7 @@ def test_with_torchs_activation_budget(budget):
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_statistics_of_batch_norms_are_not_saved(budget):
     """torch saves them to recompute a batch norm with, though the forward has overwritten them."""
-    capture = corpus()
-    joint = capture.capture(capture.Case("resnet", 2))
+    joint = captured("resnet", 2)
     options = dict(joint.options)
     read = JointGraph(joint.module, **options)
     written = {node.name for node, is_written in zip(read.nodes, read.is_written, strict=True) if is_written}
@@ -95,10 +100,9 @@ def test_statistics_of_batch_norms_are_not_saved(budget):
 )
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_with_torchs_other_settings(setting):
-    capture = corpus()
+    joints = captured("vit", 1), captured("scan", 60)
     with config.patch(setting):
-        for model, decomposed in (("vit", False), ("scan", False)):
-            joint = capture.capture(capture.Case(model, 1 if model == "vit" else 60, decomposed=decomposed))
+        for joint in joints:
             assert_same(joint.module, dict(joint.options))
 
 

@@ -116,15 +116,19 @@ def test_budgets_are_kept_and_results_are_computable(rng):
             assert found.peak >= least_conceivable_peak(problem)
 
 
-# About one seed in two hundred has a problem whose cheapest saved set is missed by a tenth.
+# A search may miss some; in a hundred seeds it missed none.
 @pytest.mark.sweep
 def test_no_set_of_saved_values_is_cheaper(seed):
     check_saved_sets(seed)
 
 
-@pytest.mark.parametrize("hard", [1619656785, 1736543021, 124])
+@pytest.mark.parametrize("hard", [1619656785, 1736543021, 124, 373])
 def test_no_set_of_saved_values_is_cheaper_in_hard_cases(hard):
-    """Values that can't be recomputed and that only others are remade from; results that are made anew."""
+    """Values that can't be recomputed and that only others are remade from; results that are made anew.
+
+    In the last of them something dear that nothing will be remade from takes the room of something cheap that is
+    still needed.
+    """
     check_saved_sets(hard)
 
 

@@ -361,6 +361,13 @@ def promoted(*values: Any, to: str) -> torch.dtype:
     return result
 
 
+def may_alias(target: Any) -> bool:
+    """Tell whether a result of an operator may lie in the memory of an argument, by its schema."""
+    return not isinstance(target, torch._ops.OpOverload) or any(
+        result.alias_info is not None for result in target._schema.returns
+    )
+
+
 def is_view_operator(target: Any) -> bool:
     """Tell whether an operator returns its argument's memory under other sizes or strides."""
     return isinstance(target, torch._ops.OpOverload) and bool(target.is_view)

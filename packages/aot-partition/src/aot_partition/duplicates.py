@@ -6,6 +6,7 @@ no node that draws random numbers is ever merged, whether or not it is on a list
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,9 @@ from aot_partition import _compat
 __all__ = ["find_duplicates"]
 
 
-def find_duplicates(nodes: Sequence[fx.Node], output: fx.Node) -> dict[fx.Node, fx.Node]:
+def find_duplicates(
+    nodes: Sequence[fx.Node], read_by: Sequence[Sequence[fx.Node]], output: fx.Node
+) -> dict[fx.Node, fx.Node]:
     """Return the nodes that repeat an earlier one, each with that earlier one.
 
     ::
@@ -32,6 +35,7 @@ def find_duplicates(nodes: Sequence[fx.Node], output: fx.Node) -> dict[fx.Node, 
 
     Args:
         nodes: A graph's nodes in order, without dead ones.
+        read_by: The distinct nodes that each of them reads.
         output: Its output node.
     """
     returned = {key for node in output.all_input_nodes if (key := _storage(node)) is not None}
@@ -39,36 +43,32 @@ def find_duplicates(nodes: Sequence[fx.Node], output: fx.Node) -> dict[fx.Node, 
     # First by what is cheap to look at; the arguments are compared only where that is not enough.
     seen: dict[tuple[Any, ...], fx.Node | dict[Any, fx.Node]] = {}
     regions: dict[fx.Node, int] = {}
-    writes: dict[Any, bool] = {}
-    mergeable: dict[Any, bool] = {}
+    # By address: operators of torch hash in Python, which would be half of the time here.
+    known: dict[int, tuple[bool, bool]] = {}
     region = 0
-    for node in nodes:
+    for node, arguments in zip(nodes, read_by, strict=True):
         if node.op != "call_function":
             continue
         target = node.target
-        mutation = writes.get(target)
-        if mutation is None:
-            mutation = _compat.is_mutation(node)
-            if _compat.is_overload(target):
-                writes[target] = mutation
-        region += mutation
-        allowed = mergeable.get(target)
-        if allowed is None:
-            allowed = mergeable[target] = not _never_merged(target)
-        if not allowed or "unbacked_bindings" in node.meta:
+        facts = known.get(id(target))
+        if facts is None:
+            facts = (_compat.is_mutation(node), not _never_merged(target))
+            if _compat.is_overload(target) or target is operator.getitem:
+                known[id(target)] = facts
+        mutates, mergeable = facts
+        region += mutates
+        if not mergeable or "unbacked_bindings" in node.meta:
             continue
-        shallow = (target, *[kept.get(argument, argument) for argument in node.all_input_nodes])
-        earlier = seen.get(shallow)
-        if earlier is None:
-            if _storage(node) not in returned:
-                seen[shallow] = node
-                regions[node] = region
-            continue
-        if _storage(node) in returned:
+        shallow = (id(target), *[kept.get(argument, argument) for argument in arguments])
+        earlier = seen.setdefault(shallow, node)
+        regions[node] = region
+        if earlier is node or _storage(node) in returned:
             continue
         if isinstance(earlier, fx.Node):
+            if _storage(earlier) in returned:
+                seen[shallow] = node
+                continue
             earlier = seen[shallow] = {_key(earlier, regions[earlier], kept): earlier}
-        regions[node] = region
         first = earlier.setdefault(_key(node, region, kept), node)
         if first is not node:
             kept[node] = first

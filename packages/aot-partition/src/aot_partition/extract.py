@@ -109,7 +109,7 @@ def _walk_backward(
             given[i] = 1
     computed = bytearray(len(joint))
     kept: set[int] = set()
-    nodes = joint.nodes
+    nodes, statistics = joint.nodes, joint.statistics
 
     def walk(pending: list[int]) -> None:
         while pending:
@@ -125,15 +125,17 @@ def _walk_backward(
                 kept.add(i)
                 continue
             computed[i] = 1
-            updated = joint.statistics.get(i, ())
-            pending.extend(j for j in joint.inputs[i] if j not in updated)
+            if i in statistics:
+                pending.extend(j for j in joint.inputs[i] if j not in statistics[i])
+            else:
+                pending.extend(joint.inputs[i])
 
     effects = [i for i, impure in enumerate(joint.impure) if impure and not joint.in_forward[i]]
     walk([*joint.backward_results, *effects])
     again = [i for i in schedule if not computed[i] and not given[i] and _can_be_computed(joint, i)]
     for i in again:
         computed[i] = 1
-    walk([j for i in again for j in joint.inputs[i] if j not in joint.statistics.get(i, ())])
+    walk([j for i in again for j in joint.inputs[i] if j not in statistics.get(i, ())])
     return computed, kept
 
 
@@ -361,7 +363,20 @@ def _add_placeholder(joint: JointGraph, i: int, graph: fx.Graph, env: dict[fx.No
 
 
 def _copy(joint: JointGraph, i: int, graph: fx.Graph, env: dict[fx.Node, fx.Node]) -> fx.Node:
-    return graph.node_copy(joint.nodes[i], env.__getitem__)
+    """Add a node to a graph, under its name.
+
+    ``fx.Graph.node_copy`` does the same in twice the time: it flattens the arguments to look for symbols that stand
+    there without a node, of which the joint graph has as many as it has.
+    """
+    node = joint.nodes[i]
+    copy = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
+    copy.args = fx.map_arg(node.args, env.__getitem__)
+    if node.kwargs:
+        copy.kwargs = fx.map_arg(node.kwargs, env.__getitem__)
+    copy.meta.update(node.meta)
+    if i in joint.merged_storages:
+        copy.meta["merged_storages"] = joint.merged_storages[i]
+    return copy
 
 
 def _bind(joint: JointGraph, i: int, copy: fx.Node, env: dict[fx.Node, fx.Node]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -84,8 +84,8 @@ class JointGraph:
         """
         self.module = module
         self.num_fwd_outputs = num_fwd_outputs
-        alive, output = _without_dead_nodes(module.graph)
-        self.twins = find_duplicates(alive, output) if merge_duplicates else {}
+        alive, read_by, output = _without_dead_nodes(module.graph)
+        self.twins = find_duplicates(alive, read_by, output) if merge_duplicates else {}
         twins = self.twins
         self.nodes: list[fx.Node] = [node for node in alive if node not in twins] if twins else alive
         self.position: dict[fx.Node, int] = {node: i for i, node in enumerate(self.nodes)}
@@ -96,13 +96,17 @@ class JointGraph:
         self.inputs: list[list[int]] = []
         self.users: list[list[int]] = [[] for _ in self.nodes]
         users = self.users
-        for i, node in enumerate(self.nodes):
-            reads = [position[argument] for argument in node.all_input_nodes]
+        for node, arguments in zip(alive, read_by, strict=True):
+            if node in twins:
+                continue
+            reads = [position[argument] for argument in arguments]
             if len(reads) > 1 and twins:
                 reads = list(dict.fromkeys(reads))
+            i = len(self.inputs)
             self.inputs.append(reads)
             for j in reads:
                 users[j].append(i)
+        self._sizes: dict[int, int] = {}
         self._read_signature(static_lifetime_input_indices or ())
         self._check_metadata()
         self.policy: list[CheckpointPolicy | None] = [node.meta.get("recompute") for node in self.nodes]
@@ -188,7 +192,7 @@ class JointGraph:
                 self.pinned_to_forward[i] = 1
             elif impure and self._writes(target, writes):
                 (self.pinned_to_backward if tag == "is_backward" else self.pinned_to_forward)[i] = 1
-            elif tag == "is_backward" and _compat.is_higher_order(target) and _compat.has_effect(node):
+            elif tag == "is_backward" and self.is_higher_order[i] and _compat.has_effect(node):
                 self.pinned_to_backward[i] = 1
 
         closure = bytearray(count)
@@ -248,14 +252,41 @@ class JointGraph:
             found.setdefault(self.position[twin], []).append(twin)
         return found
 
+    @functools.cached_property
+    def merged_storages(self) -> dict[int, dict[int, int]]:
+        """For what may lie in the memory of a merged duplicate: its storages, each with that of the node that stays.
+
+        Fake tensors tell memory apart as it was in the trace, where the duplicate was computed::
+
+            a = sigmoid(x); b = sigmoid(x); c = detach(b)      b is merged into a, and c lies where a does
+        """
+        found: dict[int, dict[int, int]] = {}
+        known: dict[int, bool] = {}
+        for twin in self.twins:
+            for user in twin.users:
+                may_alias = known.get(id(user.target))
+                if may_alias is None:
+                    target = user.target
+                    may_alias = known[id(target)] = target is operator.getitem or _compat.may_alias(target)
+                if may_alias and user in self.position and user not in self.twins:
+                    pairs = zip(
+                        _storage_keys(twin.meta.get("val")),
+                        _storage_keys(self.nodes[self.position[twin]].meta.get("val")),
+                        strict=True,
+                    )
+                    found.setdefault(self.position[user], {}).update(pairs)
+        return found
+
     def value(self, i: int) -> Any:
         """Return the fake value of a node, or None if it has no value."""
         return self.nodes[i].meta.get("val")
 
-    @functools.cached_property
-    def sizes(self) -> list[int]:
-        """Bytes of each node's value, an alias counted like a value of its own; a symbolic number counts 1."""
-        return [_bytes_of(node.meta.get("val")) for node in self.nodes]
+    def size(self, i: int) -> int:
+        """Return the bytes of a node's value, an alias counted like a value of its own; a symbolic number is 1."""
+        size = self._sizes.get(i)
+        if size is None:
+            size = self._sizes[i] = _bytes_of(self.nodes[i].meta.get("val"))
+        return size
 
     @functools.cached_property
     def storages(self) -> list[tuple[int, ...]]:
@@ -282,28 +313,43 @@ class JointGraph:
         number: dict[int, int] = {}
         self._storages: list[tuple[int, ...]] = []
         self._storage_bytes: list[int] = []
-        for node in self.nodes:
+        for i, node in enumerate(self.nodes):
             keys = []
+            merged = self.merged_storages.get(i, {})
             for tensor in _tensors_in(node.meta.get("val")):
                 storage = _compat.storage_of(tensor)
                 if storage is None:
                     continue
                 key = number.get(storage[0])
+                if key is None and storage[0] in merged:
+                    key = number[storage[0]] = number[merged[storage[0]]]
                 if key is None:
                     key = number[storage[0]] = len(self._storage_bytes)
                     self._storage_bytes.append(_compat.size_hint(storage[1]))
                 keys.append(key)
             self._storages.append(tuple(dict.fromkeys(keys)))
 
+    def where_operator(self, is_such: Callable[[Any], bool]) -> bytearray:
+        """Return 1 for each node whose target is such. Each target is asked once: there are few of them."""
+        # By address: operators of torch hash in Python.
+        known: dict[int, bool] = {}
+        found = bytearray(len(self))
+        for i, node in enumerate(self.nodes):
+            target = node.target
+            such = known.get(id(target))
+            if such is None:
+                such = known[id(target)] = is_such(target)
+            found[i] = such
+        return found
+
     @functools.cached_property
     def is_random(self) -> bytearray:
         """1 where a node draws random numbers. Attention without dropout does not, whatever its tag says."""
         seeded = torch.Tag.nondeterministic_seeded
-        return bytearray(
-            seeded in getattr(node.target, "tags", ())
-            and _compat.argument_of(node, "dropout_p", default=1) != 0
-            for node in self.nodes
-        )
+        found = self.where_operator(lambda target: seeded in getattr(target, "tags", ()))
+        for i, is_seeded in enumerate(found):
+            found[i] = is_seeded and _compat.argument_of(self.nodes[i], "dropout_p", default=1) != 0
+        return found
 
     @functools.cached_property
     def is_written(self) -> bytearray:
@@ -378,23 +424,28 @@ class JointGraph:
     @functools.cached_property
     def is_collective(self) -> bytearray:
         """1 where a node communicates with other ranks."""
-        return bytearray(
-            getattr(node.target, "namespace", None) in ("_c10d_functional", "c10d_functional")
-            for node in self.nodes
-        )
+        spaces = ("_c10d_functional", "c10d_functional")
+        return self.where_operator(lambda target: getattr(target, "namespace", None) in spaces)
+
+    @functools.cached_property
+    def is_higher_order(self) -> bytearray:
+        """1 where a node calls an operator that calls graphs or other operators."""
+        return self.where_operator(_compat.is_higher_order)
 
 
-def _without_dead_nodes(graph: fx.Graph) -> tuple[list[fx.Node], fx.Node]:
+def _without_dead_nodes(graph: fx.Graph) -> tuple[list[fx.Node], list[list[fx.Node]], fx.Node]:
+    """Return the nodes that something needs, what each of them reads, and the output node."""
     nodes = list(graph.nodes)
     output = nodes.pop()
     needed = set(output.all_input_nodes)
-    alive = []
+    alive, read_by = [], []
     for node in reversed(nodes):
         if node in needed or node.op == "placeholder" or node.is_impure():
+            arguments = node.all_input_nodes
             alive.append(node)
-            needed.update(node.all_input_nodes)
-    alive.reverse()
-    return alive, output
+            read_by.append(arguments)
+            needed.update(arguments)
+    return alive[::-1], read_by[::-1], output
 
 
 def _tensors_in(value: Any) -> Sequence[torch.Tensor]:
@@ -405,6 +456,11 @@ def _tensors_in(value: Any) -> Sequence[torch.Tensor]:
     if isinstance(value, dict):
         return [tensor for part in value.values() for tensor in _tensors_in(part)]
     return ()
+
+
+def _storage_keys(value: Any) -> list[int]:
+    storages = map(_compat.storage_of, _tensors_in(value))
+    return [storage[0] for storage in storages if storage is not None]
 
 
 def _bytes_of(value: Any) -> int:

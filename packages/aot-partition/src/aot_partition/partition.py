@@ -79,13 +79,23 @@ def min_cut_partition(
         recomputable_ops = _checked(recomputable_ops)
     # A planner's search does make garbage.
     with _collector_paused() if budget is None else contextlib.nullcontext():
-        graph = JointGraph(
-            joint,
-            num_fwd_outputs=num_fwd_outputs,
-            static_lifetime_input_indices=static_lifetime_input_indices,
+        return _partition(
+            joint, num_fwd_outputs, static_lifetime_input_indices, recomputable_ops, budget, cost_model
         )
-        _check_differentiable(graph)
-        return extract(graph, _assign(graph, recomputable_ops, budget, cost_model))
+
+
+def _partition(
+    joint: fx.GraphModule,
+    num_fwd_outputs: int,
+    static: Iterable[int] | None,
+    recomputable_ops: Collection[Any] | None,
+    budget: Budget | None,
+    cost_model: CostModel,
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Read, cut and extract. On return the arrays of the joint graph are gone, before the collector looks."""
+    graph = JointGraph(joint, num_fwd_outputs=num_fwd_outputs, static_lifetime_input_indices=static)
+    _check_differentiable(graph)
+    return extract(graph, _assign(graph, recomputable_ops, budget, cost_model))
 
 
 @contextlib.contextmanager

@@ -42,17 +42,17 @@ class RandomReplay:
     """The random nodes that both graphs compute, and their generators' states.
 
     Attributes:
-        replayed: Their positions.
+        replayed: Their positions, in graph order; a dictionary without values.
         states: The forward's nodes that hold the states, in the order in which they are saved.
     """
 
     def __init__(self, joint: JointGraph, computed_by_backward: bytearray) -> None:
         self._joint = joint
-        self.replayed = [
+        self.replayed = dict.fromkeys(
             i
             for i, random in enumerate(joint.is_random)
             if random and computed_by_backward[i] and joint.in_forward[i]
-        ]
+        )
         self.states: list[fx.Node] = []
         self._state_inputs: dict[int, fx.Node] = {}
 

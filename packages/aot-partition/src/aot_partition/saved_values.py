@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
+import torch
+
 from aot_partition import _compat
 from aot_partition.joint_graph import JointGraph
 
@@ -50,7 +52,7 @@ class SavedValues:
                 else:
                     bound.add(symbol)
                     symbols.append(i)
-            elif _compat.is_opaque(node):
+            elif not isinstance(joint.value(i), torch.Tensor) and _compat.is_opaque(node):
                 opaque.append(i)
             elif _compat.is_fake_script_object(joint.value(i)):
                 scripts.append(i)

@@ -51,5 +51,5 @@ def agree(joint: JointGraph, costs: list[tuple[float, int]]) -> list[tuple[float
 def _fingerprint(joint: JointGraph) -> str:
     digest = hashlib.sha256()
     for i, node in enumerate(joint.nodes):
-        digest.update(f"{node.op} {node.target} {joint.inputs[i]} {joint.sizes[i]}\n".encode())
+        digest.update(f"{node.op} {node.target} {joint.inputs[i]} {joint.size(i)}\n".encode())
     return digest.hexdigest()

@@ -386,11 +386,9 @@ class _Run:
         seconds = self._seconds_to_remake(storage)
         distance = self._next_use(storage) - self.now
         if distance == math.inf:
-            # Only others are remade from it.
-            if seconds == math.inf:
-                if self._is_needed_to_remake(storage):
-                    return seconds
-                seconds = self.problem.forward[self.problem.maker[storage]].seconds
+            # Only others are remade from it, and those that are there need not be.
+            if not self._is_needed_to_remake(storage):
+                return 0.0
             return 1e-6 * seconds * self.weight[storage]
         if seconds == math.inf:
             return seconds

@@ -28,8 +28,9 @@ class StorageMap:
 
     The fake tensors of a trace tell what shares memory: where a node's value has the storage of one of its
     arguments, eager kernels return a view. Any other storage is new, also where two nodes carry the same
-    fake tensor: one is then a recomputation of the other. Symbolic sizes count at their hints, the sizes
-    that the graph was traced with.
+    fake tensor: one is then a recomputation of the other. A partition merges duplicates; where it did,
+    ``meta["merged_storages"]`` tells which storage stands for that of the trace. Symbolic sizes count at their
+    hints, the sizes that the graph was traced with.
 
     Attributes:
         sizes: Bytes of each storage, by its number.
@@ -62,8 +63,10 @@ class StorageMap:
                     k: v for argument in node.all_input_nodes for k, v in self._of_node[argument].items()
                 }
             own = self._of_node[node] = dict[Any, int]()
+            merged = node.meta.get("merged_storages", {})
             for key, size in found:
-                number = own[key] = shared[key] if key in shared else own.get(key, len(self.sizes))
+                there = key if key in shared else merged.get(key)
+                number = own[key] = shared[there] if there in shared else own.get(key, len(self.sizes))
                 if number == len(self.sizes):
                     self.sizes.append(size)
             if shared is inputs:

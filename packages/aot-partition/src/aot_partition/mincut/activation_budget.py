@@ -112,11 +112,11 @@ def _choose(
         and (_first_storage(joint, i) not in given or _compat.counts_as_non_builtin(joint.nodes[i]))
     ]
     kept = [i for i in free if tags.must_save[i]]
-    free = sorted((i for i in free if not tags.must_save[i]), key=lambda i: joint.sizes[i], reverse=True)
+    free = sorted((i for i in free if not tags.must_save[i]), key=lambda i: joint.size(i), reverse=True)
     if not free:
         return inputs + kept
     nodes = [joint.nodes[i] for i in free]
-    sizes = [joint.sizes[i] / 1e9 / span for i in free]
+    sizes = [joint.size(i) / 1e9 / span for i in free]
     lifted = _compat.knapsack(joint.module.graph, nodes, sizes, budget)
     saved, _ = rules.cut(options, not_banned={free[number] for number in lifted})
     return saved
@@ -127,4 +127,4 @@ def _first_storage(joint: JointGraph, i: int) -> int | None:
 
 
 def _gigabytes(joint: JointGraph, saved: list[int]) -> float:
-    return sum(joint.sizes[i] for i in saved) / 1e9
+    return sum(joint.size(i) for i in saved) / 1e9

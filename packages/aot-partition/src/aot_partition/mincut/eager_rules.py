@@ -152,7 +152,7 @@ def _weight(joint: JointGraph, i: int, free: bool, held: Collection[int]) -> tup
         if free:
             return math.inf, "it is a view"
         if not joint.storages[i]:
-            return joint.sizes[i], ""
+            return joint.size(i), ""
         return sum(joint.storage_bytes[key] for key in joint.storages[i] if key not in held), ""
     if _compat.is_backward_state(value) or _compat.is_fake_script_object(value) or joint.is_opaque[i]:
         return 0, ""

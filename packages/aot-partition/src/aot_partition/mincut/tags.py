@@ -106,11 +106,7 @@ class Tags:
             allowed = getattr(_compat.functorch_config(), "unsafe_allow_optimization_of_collectives", False)
             if not allowed:
                 self.must_save[i] = 1
-        elif (
-            _compat.is_higher_order(joint.nodes[i].target)
-            and not joint.from_backward[i]
-            and _compat.has_effect(joint.nodes[i])
-        ):
+        elif joint.is_higher_order[i] and not joint.from_backward[i] and _compat.has_effect(joint.nodes[i]):
             self._save_parts(i)
 
     def _save_parts(self, i: int) -> None:

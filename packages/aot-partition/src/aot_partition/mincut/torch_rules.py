@@ -89,10 +89,8 @@ class TorchRules:
         self._flags = self._classify(recomputable_ops)
         # Whether all of a node's users can be fused with it, in the usual case: those are looked at one by one
         # only where a user follows rules of its own.
-        self._particular = bytearray(
-            node.op == "call_function"
-            and (_compat.is_higher_order(node.target) or _packet(node.target) is torch.ops.aten.cat)
-            for node in joint.nodes
+        self._particular = joint.where_operator(
+            lambda target: _compat.is_higher_order(target) or _packet(target) is torch.ops.aten.cat
         )
         self._of_triton_kernel = self._find_parts_of_triton_kernels()
         self._returned = bytearray(len(joint))
@@ -106,14 +104,14 @@ class TorchRules:
     def _classify(self, recomputable_ops: Collection[Any] | None) -> bytearray:
         classes = _compat.torch_op_classes()
         recomputable = classes.recomputable_ops if recomputable_ops is None else set(recomputable_ops)
-        known: dict[Any, int] = {}
+        known: dict[int, int] = {}
         flags = bytearray(len(self._joint))
         for i, node in enumerate(self._joint.nodes):
             target = node.target
-            found = known.get(target)
+            found = known.get(id(target))
             if found is None:
                 op = _packet(target)
-                found = known[target] = (
+                found = known[id(target)] = (
                     _FUSIBLE * (op in classes.fusible_ops)
                     | _RECOMPUTABLE * (op in recomputable or target in recomputable)
                     | _VIEW * (op in classes.view_ops)
@@ -287,8 +285,8 @@ class TorchRules:
             return "it is far from the backward"
         if options.reductions:
             # As torch does: an argument in a list does not count, and one given twice counts twice.
-            read = sum(joint.sizes[joint.position[x]] for x in node.args if isinstance(x, torch.fx.Node))
-            if joint.sizes[i] * 4 < read:
+            read = sum(joint.size(joint.position[x]) for x in node.args if isinstance(x, torch.fx.Node))
+            if joint.size(i) * 4 < read:
                 return "it is a reduction"
         return ""
 
@@ -306,7 +304,7 @@ class TorchRules:
             return 0, ""
         if self._recompute_views and self._flags[i] & _VIEW:
             return math.inf, "it is a view"
-        weight = int(joint.sizes[i] * 1.1 ** max(min(self.distance[i], 100), 1))
+        weight = int(joint.size(i) * 1.1 ** max(min(self.distance[i], 100), 1))
         return (weight if self._is_materialized(i) else weight * 2), ""
 
     def _used_far_apart(self, banned: Collection[int]) -> Iterable[int]:
