@@ -409,6 +409,23 @@ def test_a_write_through_an_older_view_of_what_is_reshaped(make: Make) -> None:
     torch.testing.assert_close(observe(compiled, make, train=False, calls=[make]), wanted)
 
 
+def test_a_write_without_gradients_to_a_view_of_what_was_turned() -> None:
+    """Scattering into strides that are no contiguous tensor's is refused for what requires a gradient, in any mode."""
+
+    def f(x: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        x.add_(0.5)
+        return whole * 2
+
+    seen = []
+    for run in (f, torch.compile(f, backend=aot_core_eager)):
+        base = torch.linspace(0, 1, 24, dtype=torch.float64, requires_grad=True).view(4, 6) * 1
+        diagonal = base.diagonal()
+        with torch.no_grad():
+            base.transpose_(0, 1)
+            seen.append((run(diagonal, base).tolist(), base.tolist(), diagonal.requires_grad))
+    assert seen[1] == seen[0]
+
+
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("make", [lambda b: (b[::2],), lambda b: (b.as_strided((2, 3), (4, 1), 1),)])
 @pytest.mark.parametrize("again", [lambda x: x.reshape(-1), lambda x: x.contiguous()])

@@ -344,7 +344,13 @@ class _Variants:
             return self._compile_apart(self._gm, inputs)
         subject = self._compilation.subject
         refuse_opaque_views(self._gm, inputs, signature, subject=subject)
-        merged = merge_aliases(self._gm, signature, self.effects(inputs), subject=subject)
+        merged = merge_aliases(
+            self._gm,
+            signature,
+            self.effects(inputs),
+            subject=subject,
+            without_gradients=self._without_gradients,
+        )
         compiled = self._compile_apart(merged.gm, merged.inputs(inputs))
         placeholders = [node.name for node in self._gm.graph.nodes if node.op == "placeholder"]
         for group in signature:

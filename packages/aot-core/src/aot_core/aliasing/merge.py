@@ -85,7 +85,12 @@ class MergedGraph:
 
 
 def merge_aliases(
-    gm: fx.GraphModule, signature: AliasSignature, effects: Effects, *, subject: str
+    gm: fx.GraphModule,
+    signature: AliasSignature,
+    effects: Effects,
+    *,
+    subject: str,
+    without_gradients: bool = False,
 ) -> MergedGraph:
     """Give a graph one input for each group of aliases.
 
@@ -94,6 +99,8 @@ def merge_aliases(
         signature: What shares memory in the calls that the result is for.
         effects: What the graph does to its inputs.
         subject: What to call the graph in a message.
+        without_gradients: Nothing that it computes has a gradient. The bases that it is given require none then, which
+            some operators refuse to write to even where gradients are off.
 
     Raises:
         UnsupportedAliasingError: a group that can't be merged; names its inputs and why.
@@ -116,7 +123,8 @@ def merge_aliases(
                 gathers.append(_take(position))
                 renamed[node] = graph.placeholder(node.name)
             elif group not in bases:
-                gathers.append(_base_of(group, effects))
+                gather = _base_of(group, effects)
+                gathers.append(_detaching(gather) if without_gradients else gather)
                 bases[group] = graph.placeholder(f"base_of_{node.name}")
         for group, base in bases.items():
             roots.update(_detached_roots(graph, group, base, effects))
@@ -212,6 +220,10 @@ def _base_of(group: AliasGroup, effects: Effects) -> Gather:
             return tensor.detach().as_strided((group.elements,), (1,), 0)  # type: ignore[no-any-return]
 
     return whole_storage
+
+
+def _detaching(gather: Gather) -> Gather:
+    return lambda given: gather(given).detach()
 
 
 def _is_base(group: AliasGroup, member: Member, effects: Effects) -> bool:
