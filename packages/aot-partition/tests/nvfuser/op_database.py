@@ -47,7 +47,7 @@ ANY_VALUE = frozenset(
 )
 
 # Where equal elements come in any order.
-TIED = frozenset({"sort", "argsort", "topk", "kthvalue", "median", "msort"})
+TIED = frozenset({"sort", "argsort", "topk", "kthvalue", "median", "nanmedian", "msort"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,12 +293,18 @@ def in_float64(call: Call) -> list[Any]:
 
 def picks_the_same(x: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two indices pick the same elements: which one of equal elements comes first is not promised."""
-    if one.dtype is not torch.int64 or one.dim() != x.dim():
+    if one.dtype is not torch.int64 or one.shape != other.shape:
+        return False
+    # One that is picked along a dimension may have been picked without it.
+    pairs = {dim: (one, other) for dim in range(x.dim())}
+    if one.dim() == x.dim() - 1:
+        pairs = {dim: (one.unsqueeze(dim), other.unsqueeze(dim)) for dim in range(x.dim())}
+    elif one.dim() != x.dim():
         return False
     return any(
-        same_values(torch.take_along_dim(x, one, dim), torch.take_along_dim(x, other, dim))
-        for dim in range(x.dim())
-        if fits(x, one, dim)
+        same_values(torch.take_along_dim(x, first, dim), torch.take_along_dim(x, second, dim))
+        for dim, (first, second) in pairs.items()
+        if fits(x, first, dim)
     )
 
 
