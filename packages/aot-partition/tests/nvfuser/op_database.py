@@ -296,7 +296,7 @@ def picks_the_same(x: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> b
     if one.dtype is not torch.int64 or one.shape != other.shape:
         return False
     # One that is picked along a dimension may have been picked without it.
-    pairs = {dim: (one, other) for dim in range(x.dim())}
+    pairs = dict.fromkeys(range(x.dim()), (one, other))
     if one.dim() == x.dim() - 1:
         pairs = {dim: (one.unsqueeze(dim), other.unsqueeze(dim)) for dim in range(x.dim())}
     elif one.dim() != x.dim():
