@@ -154,10 +154,8 @@ def telling_views_apart(collect: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def recording(*inputs: Any) -> Any:
             result = function(*inputs)
-            values = (
-                result[0] if isinstance(result[0], (tuple, list)) else result
-            )  # beside their descriptions
-            outputs[:] = values
+            described = bool(result) and isinstance(result[0], (tuple, list))
+            outputs[:] = result[0] if described else result
             return result
 
         collect_recorded = collect(recording, *args, **kwargs)

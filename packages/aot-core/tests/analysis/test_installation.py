@@ -125,3 +125,13 @@ def test_a_warm_cache_serves_nobody_the_others_result(tmp_path, monkeypatch):
             assert hits_and_misses() == (1, 0)
         assert hits_and_misses() == (1, 0)
         assert torch.compiler.config.cache_key_tag == ""
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_graph_that_returns_nothing():
+    def program(x):
+        x.unsqueeze_(0)
+
+    x = torch.ones(3)
+    torch.compile(program, backend="aot_eager")(x)
+    assert x.shape == (1, 3)
