@@ -36,6 +36,29 @@ def test_16_bit_sums_accumulate_in_float32(dtype):
     assert uncast[0] < 4096
 
 
+@pytest.mark.parametrize("name", ["sum", "prod"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool])
+def test_sums_of_narrow_integers_are_int64(name, dtype):
+    """As in PyTorch, unless a dtype is named."""
+    x = torch.tensor([[2**30, 0], [3, 1]]).to(dtype)
+    reduce = getattr(aten, name)
+    dims = [0] if name == "sum" else 0
+    of_dims = reduce.dim_IntList if name == "sum" else reduce.dim_int
+    region = check(
+        lambda x: (
+            reduce.default(x, dtype=torch.int32),
+            of_dims(x, dims, True, dtype=torch.int32),
+            of_dims(x, dims),
+        ),
+        x,
+    )
+    recorder = Recorder()
+    given = recorder.define_tensor(shape=(-1, -1), contiguity=(True, True), dtype=dtype, is_cpu=False)
+    recorder.add_output(getattr(recorder.ops, name)(given, (0,)))
+    assert interpret(recorder.finish(), [x])[0].dtype is torch.int64
+    assert operations(region).count("cast") >= 2
+
+
 def test_integers_are_divided_truly():
     x, y = torch.tensor([7, -7, 1]), torch.tensor([2, 2, 3])
     region = check(lambda x, y: x / y, x, y)

@@ -52,8 +52,15 @@ def with_kept_dims(e: Emitter, made: Any, rank: int, dims: list[int]) -> Any:
 @rule(aten.sum.default, aten.sum.dim_IntList, prims.sum.default, kind="reduction")
 def sum_of(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False, **_: Any) -> Value:
     """The sum; of integers and booleans in int64."""
-    dtype = compute_dtype(e.out.dtype)
-    made = reduced(e, "sum", e.operand(self, dtype), meta(self).dim(), reduced_dims(self, dim), keepdim)
+    return _accumulated(e, "sum", self, dim, keepdim)
+
+
+def _accumulated(e: Emitter, name: str, x: fx.Node, dim: Dims, keepdim: bool) -> Value:
+    """Add or multiply elements up in the dtype of the result. nvFuser makes int64 of int32 and bool by itself."""
+    dtype, dims = compute_dtype(e.out.dtype), reduced_dims(x, dim)
+    made = reduced(e, name, e.operand(x, dtype), meta(x).dim(), dims, keepdim)
+    if dims and dtype in (torch.int32, torch.bool):
+        made = e.cast(made, torch.int64, dtype)
     return e.result(made, dtype)
 
 
@@ -91,9 +98,7 @@ rule(aten.amin.default, aten.min.default, prims.amin.default, kind="reduction")(
 @rule(aten.prod.default, aten.prod.dim_int, prims.prod.default, kind="reduction")
 def product(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False, **_: Any) -> Value:
     """The product; of integers and booleans in int64."""
-    dtype = compute_dtype(e.out.dtype)
-    made = reduced(e, "prod", e.operand(self, dtype), meta(self).dim(), reduced_dims(self, dim), keepdim)
-    return e.result(made, dtype)
+    return _accumulated(e, "prod", self, dim, keepdim)
 
 
 @rule(aten.any.default, aten.any.dim, aten.any.dims, kind="reduction")

@@ -477,21 +477,19 @@ class _Operations:
     def sum(
         self, x: torch.Tensor, dims: Sequence[int], keepdim: bool = False, dtype: Any = DataType.Null
     ) -> torch.Tensor:
-        """The sum; integers stay as wide as they are, booleans become int64."""
-        x = x if dtype is DataType.Null else x.to(_DTYPES[dtype])
+        """The sum; without a dtype, integers and booleans become int64."""
+        x = _widened(x) if dtype is DataType.Null else x.to(_DTYPES[dtype])
         if x.dtype in _NARROW:
             return _added_one_by_one(x, dims, keepdim)
-        return torch.sum(
-            x, tuple(dims), keepdim=keepdim, dtype=torch.int64 if x.dtype is torch.bool else x.dtype
-        )
+        return torch.sum(x, tuple(dims), keepdim=keepdim, dtype=x.dtype)
 
     def prod(
         self, x: torch.Tensor, dims: Sequence[int], keepdim: bool = False, dtype: Any = DataType.Null
     ) -> torch.Tensor:
-        """The product."""
-        x = x if dtype is DataType.Null else x.to(_DTYPES[dtype])
+        """The product; without a dtype, of integers and booleans in int64."""
+        x = _widened(x) if dtype is DataType.Null else x.to(_DTYPES[dtype])
         for dim in sorted(dims, reverse=True):
-            x = torch.prod(x, dim, keepdim=keepdim, dtype=torch.int64 if x.dtype is torch.bool else x.dtype)
+            x = torch.prod(x, dim, keepdim=keepdim, dtype=x.dtype)
         return x
 
     def max(
@@ -609,6 +607,10 @@ def _with_dims(value: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     for dim in sorted(dims):
         value = value.unsqueeze(dim)
     return value
+
+
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    return x if x.dtype.is_floating_point or x.dtype.is_complex else x.to(torch.int64)
 
 
 def _added_one_by_one(x: torch.Tensor, dims: Sequence[int], keepdim: bool) -> torch.Tensor:
