@@ -126,6 +126,15 @@ def test_what_could_not_be_claimed_stays_whole():
     assert targets(graph_of(lambda x: x.softmax(0), x, decompositions=table)) == ["aten._softmax.default"]
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32])
+def test_a_row_of_numbers_is_that_of_the_kernel(dtype):
+    """Integers between two floats: the kernel rounds the ends first."""
+    bounds = [(4.3, -3, 50), (-2, -1, 50), (0.5, 40.9, 7), (-7, 50.2, 50)]
+    gm = graph_of(lambda x: [torch.linspace(*each, dtype=dtype) for each in bounds], x)
+    for (start, end, steps), got in zip(bounds, gm(x), strict=True):
+        torch.testing.assert_close(got, torch.linspace(start, end, steps, dtype=dtype))
+
+
 def test_random_operators_stay_whole():
     table = nvprims_decompositions()
     for op in (aten.native_dropout.default, aten.bernoulli.p, aten.exponential.default, aten.normal_.default):

@@ -47,6 +47,9 @@ KEPT = (
 )
 """Operators that core ATen takes apart into much indexing, or into additions at an index: one kernel is better."""
 
+OF_FLOATS = "linspace logspace"
+"""Operators whose pieces are right in floating point, and round otherwise than the kernel where integers are made."""
+
 
 def nvprims_decompositions(
     *, skip_ops: Collection[Any] = (), device_types: Collection[str] | None = None
@@ -78,6 +81,9 @@ def _table(device_types: frozenset[str] | None) -> dict[Any, Decomposition]:
             table[overload] = every[overload]
     for overload in _overloads(aten, KEPT):
         table.pop(overload, None)
+    for overload in _overloads(aten, OF_FLOATS):
+        if overload in table:
+            table[overload] = _unless_of_integers(table[overload])
     table = {
         op: function
         for op, function in table.items()
@@ -95,6 +101,16 @@ def _overloads(namespace: Any, names: str) -> list[Any]:
         if packet is not None:
             found += [getattr(packet, overload) for overload in packet.overloads()]
     return found
+
+
+def _unless_of_integers(function: Decomposition) -> Decomposition:
+    @functools.wraps(function)
+    def decompose(*args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            return NotImplemented
+        return function(*args, dtype=dtype, **kwargs)
+
+    return decompose
 
 
 def _where_claimable(function: Decomposition, device_types: frozenset[str] | None) -> Decomposition:
