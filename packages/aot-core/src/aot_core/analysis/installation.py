@@ -77,6 +77,10 @@ def install() -> Installation:
     have functions compiled again. AOTAutograd's cache is keyed apart through torch's documented
     ``torch.compiler.config.cache_key_tag``, for its own key only: neither side is ever served a result of the other.
 
+    What AOTAutograd does beside these analyses stays: it does not look at aliasing that changes between calls, lets
+    gradients through views made under ``no_grad``, and returns parts of a ``split`` as tensors of their own. Backends
+    made by `aot_core.aot_autograd` are right there, installed or not.
+
     Returns:
         A handle and context manager that ends this installation.
 
