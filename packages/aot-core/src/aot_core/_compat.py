@@ -164,7 +164,9 @@ def telling_views_apart(collect: Callable[..., Any]) -> Callable[..., Any]:
         def run_and_collect(*inputs: Any) -> Any:
             try:
                 meta = collect_recorded(*inputs)
-                return _with_equal_views(meta, outputs) if len(outputs) == len(meta.output_info) else meta
+                if len(outputs) != len(meta.output_info):
+                    return meta
+                return _with_unrecorded_views(_with_equal_views(meta, outputs), outputs)
             finally:
                 outputs.clear()
 
@@ -191,6 +193,85 @@ def _with_equal_views(meta: Any, outputs: Sequence[Any]) -> Any:
             kind = output_type("alias_of_intermediate_base_is_user_output")
             infos[i] = dataclasses.replace(info, output_type=kind, base_idx=base)
     return meta if infos == meta.output_info else dataclasses.replace(meta, output_info=infos)
+
+
+class UnrecordedView(torch.Tensor):
+    """In AOTAutograd's metadata the type of an output that is a view made under ``no_grad``. Has no instances."""
+
+
+def is_unrecorded_view(value: Any) -> bool:
+    """Tell whether something is a view made under ``no_grad``, which requires a gradient and passes none on."""
+    if not (isinstance(value, torch.Tensor) and value.requires_grad and value._is_view()):
+        return False
+    try:
+        return value.grad_fn is None
+    except RuntimeError:
+        return True  # written since, which autograd forbids for such a view
+
+
+def _with_unrecorded_views(meta: Any, outputs: Sequence[Any]) -> Any:
+    """Return AOTAutograd's metadata, by which views made under ``no_grad`` require no gradient; they are marked."""
+    kinds = [
+        output_type("alias_of_input"),
+        output_type("alias_of_intermediate"),
+        output_type("alias_of_intermediate_save_as_output"),
+        output_type("alias_of_intermediate_base_is_user_output"),
+    ]
+    infos = [
+        dataclasses.replace(info, raw_type=UnrecordedView, requires_grad=False)
+        if info.output_type in kinds and is_unrecorded_view(output)
+        else info
+        for info, output in zip(meta.output_info, outputs, strict=True)
+    ]
+    return meta if infos == meta.output_info else dataclasses.replace(meta, output_info=infos)
+
+
+def making_unrecorded_views(create: Callable[..., Any]) -> Callable[..., Any]:
+    """Return AOTAutograd's ``_create_runtime_wrapper``, such that it makes what `telling_views_apart` has marked.
+
+    AOTAutograd makes a view of what a view made under ``no_grad`` is a view of, and lets gradients through it
+    (torch 2.10 to 2.13, silently).
+    """
+
+    @functools.wraps(create)
+    def run(compiled_fn: Callable[..., Any], *, runtime_metadata: Any, **kwargs: Any) -> Callable[..., Any]:
+        wrapped: Callable[..., Any] = create(compiled_fn, runtime_metadata=runtime_metadata, **kwargs)
+        infos = {
+            i: info for i, info in enumerate(runtime_metadata.output_info) if info.raw_type is UnrecordedView
+        }
+        if not infos:
+            return wrapped
+        of_inputs = {
+            i: info.base_idx for i, info in infos.items() if info.output_type == output_type("alias_of_input")
+        }
+
+        @functools.wraps(wrapped)
+        def call(args: list[Any]) -> Any:
+            # They are taken out of the list in the call.
+            owners = {i: args[base] for i, base in of_inputs.items()}
+            outputs = list(wrapped(args))
+            for i in infos:
+                outputs[i] = unrecorded_view(outputs[i], owners.get(i))
+            return outputs
+
+        return call
+
+    return run
+
+
+def unrecorded_view(output: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
+    """Return an alias of a tensor as a view made under ``no_grad`` of what requires a gradient.
+
+    Args:
+        output: The elements.
+        owner: The input in whose memory they lie, or None.
+    """
+    with torch.no_grad():
+        if owner is not None and owner.dtype == output.dtype:
+            return owner.as_strided(output.size(), output.stride(), output.storage_offset())
+        # A leaf may be a view too, of a tensor that requires no gradient; then so would its views.
+        whole = output.detach().requires_grad_() if output.is_leaf else output
+        return whole.view_as(whole)
 
 
 def _symbols_of_tensors(shape_env: Any) -> set[str]:
@@ -820,6 +901,12 @@ def metadata_collection() -> Callable[..., Any] | None:
     """Return what collects AOTAutograd's metadata, which `telling_views_apart` repairs, if this torch has it."""
     module = importlib.import_module("torch._functorch._aot_autograd.collect_metadata_analysis")
     return getattr(module, "run_functionalized_fw_and_collect_metadata", None)
+
+
+def runtime_wrapping() -> Callable[..., Any] | None:
+    """Return what makes the outputs of a compiled graph, which `making_unrecorded_views` repairs, if torch has it."""
+    module = importlib.import_module("torch._functorch._aot_autograd.runtime_wrappers")
+    return getattr(module, "_create_runtime_wrapper", None)
 
 
 def autograd_cache_key() -> Callable[..., Any] | None:

@@ -232,3 +232,20 @@ def test_equal_views_of_one_intermediate_are_two_tensors(training):
     assert first is not second
     first.zero_()
     assert second.eq(0).all() and part.eq(0).all()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_views_made_under_no_grad_pass_no_gradient(backend):
+    def program(x, y):
+        with torch.no_grad():
+            of_input = x[1:]
+        whole = y * 3
+        with torch.no_grad():
+            of_intermediate = whole.view(2, 2)
+        return [of_input, of_intermediate, whole]
+
+    def inputs():
+        leaf = torch.arange(1.0, 5.0, dtype=torch.float64).requires_grad_()
+        return leaf, [leaf * 1.0, leaf * 2.0]
+
+    assert_compiled_right(program, inputs, backend)

@@ -123,7 +123,7 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
             effects.repeated = find_repeated(outputs)
             first = {i: output for i, output in enumerate(outputs) if i not in effects.repeated}
             effects.unrecorded = {
-                i: _owner(output, fakes) for i, output in first.items() if _is_unrecorded_view(output)
+                i: _owner(output, fakes) for i, output in first.items() if _compat.is_unrecorded_view(output)
             }
             storages = {i: x.untyped_storage()._cdata for i, x in first.items() if has_memory(x)}
             effects.lone_views = [
@@ -242,17 +242,8 @@ def without_inference_mode() -> Iterator[None]:
         yield
 
 
-def _is_unrecorded_view(output: Any) -> bool:
-    if not (isinstance(output, torch.Tensor) and output.requires_grad and output._is_view()):
-        return False
-    try:
-        return output.grad_fn is None
-    except RuntimeError:
-        return True  # written since, which autograd forbids for such a view
-
-
 def _is_dead_end(output: Any) -> bool:
-    if not (isinstance(output, torch.Tensor) and output.requires_grad) or _is_unrecorded_view(output):
+    if not (isinstance(output, torch.Tensor) and output.requires_grad) or _compat.is_unrecorded_view(output):
         return False
     return not leaves_reached(output)
 

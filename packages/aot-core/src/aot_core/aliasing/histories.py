@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
+from aot_core import _compat
 from aot_core.graph_copy import copy_graph
 
 __all__ = ["detach_outputs", "return_histories", "with_dead_ends", "with_histories", "with_unrecorded_views"]
@@ -93,16 +93,8 @@ def with_unrecorded_views(
 
     def call(*inputs: Any) -> Any:
         outputs = list(compiled(*inputs))
-        with torch.no_grad():
-            for i, owner in owners.items():
-                output = outputs[i]
-                if owner is None or inputs[owner].dtype != output.dtype:
-                    # A leaf may be a view too, of a tensor that requires no gradient; then so would its views.
-                    whole = output.detach().requires_grad_() if output.is_leaf else output
-                    outputs[i] = whole.view_as(whole)
-                else:
-                    geometry = output.size(), output.stride(), output.storage_offset()
-                    outputs[i] = inputs[owner].as_strided(*geometry)
+        for i, owner in owners.items():
+            outputs[i] = _compat.unrecorded_view(outputs[i], None if owner is None else inputs[owner])
         return tuple(outputs)
 
     return call

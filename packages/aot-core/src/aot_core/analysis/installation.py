@@ -2,8 +2,8 @@
 
 torch's modules import the four functions by name, so each module that holds one is given ours, and gets its
 own back when the last installation ends. So are the pass that takes tensors without dimensions for Python floats,
-what puts a written input in the place of another output, and what takes equal views of one intermediate for
-outputs that have nothing to do with each other.
+what puts a written input in the place of another output, what takes equal views of one intermediate for
+outputs that have nothing to do with each other, and what lets gradients through views made under ``no_grad``.
 What is compiled in between is right where stock torch's is not,
 Inductor's and torch's own debug backends' included.
 """
@@ -77,9 +77,9 @@ def install() -> Installation:
     have functions compiled again. AOTAutograd's cache is keyed apart through torch's documented
     ``torch.compiler.config.cache_key_tag``, for its own key only: neither side is ever served a result of the other.
 
-    What AOTAutograd does beside these analyses stays: it does not look at aliasing that changes between calls, lets
-    gradients through views made under ``no_grad``, and returns parts of a ``split`` as tensors of their own. Backends
-    made by `aot_core.aot_autograd` are right there, installed or not.
+    What AOTAutograd does beside these analyses stays: it does not look at aliasing that changes between calls, and
+    returns parts of a ``split`` as tensors of their own. Backends made by `aot_core.aot_autograd` are right there,
+    installed or not.
 
     Returns:
         A handle and context manager that ends this installation.
@@ -143,6 +143,9 @@ def _replace() -> None:
     collect = _compat.metadata_collection()
     if collect is not None:
         replacements[collect] = _compat.telling_views_apart(collect)
+    make_outputs = _compat.runtime_wrapping()
+    if collect is not None and make_outputs is not None:
+        replacements[make_outputs] = _compat.making_unrecorded_views(make_outputs)
     _replaced.update(replacements)
     changed = _exchange(modules, replacements)
     log.debug("analyses installed under %s", changed)
