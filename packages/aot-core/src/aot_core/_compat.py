@@ -885,28 +885,19 @@ def importers_of_the_analyses() -> list[Any]:
     return [module for name, module in loaded if name.split(".")[0] == "torch" and module is not None]
 
 
-def float_pass() -> Callable[..., Any] | None:
-    """Return AOTAutograd's pass for Dynamo's floats, which `sparing_tensors` repairs, if this torch has it."""
-    module = importlib.import_module("torch._functorch._aot_autograd.graph_compile")
-    return getattr(module, "tensorify_python_scalars", None)
-
-
-def functionalization() -> Callable[..., Any] | None:
-    """Return what makes AOTAutograd's graph functional, which `keeping_outputs_in_place` repairs, if torch has it."""
-    module = importlib.import_module("torch._functorch._aot_autograd.graph_capture")
-    return getattr(module, "create_functionalized_fn", None)
-
-
-def metadata_collection() -> Callable[..., Any] | None:
-    """Return what collects AOTAutograd's metadata, which `telling_views_apart` repairs, if this torch has it."""
-    module = importlib.import_module("torch._functorch._aot_autograd.collect_metadata_analysis")
-    return getattr(module, "run_functionalized_fw_and_collect_metadata", None)
-
-
-def runtime_wrapping() -> Callable[..., Any] | None:
-    """Return what makes the outputs of a compiled graph, which `making_unrecorded_views` repairs, if torch has it."""
-    module = importlib.import_module("torch._functorch._aot_autograd.runtime_wrappers")
-    return getattr(module, "_create_runtime_wrapper", None)
+def repaired_functions() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Return functions of AOTAutograd → the same, repaired. Those that this torch lacks are left out."""
+    found: dict[Callable[..., Any], Callable[..., Any]] = {}
+    for home, name, repair in (
+        ("graph_compile", "tensorify_python_scalars", sparing_tensors),
+        ("graph_capture", "create_functionalized_fn", keeping_outputs_in_place),
+        ("collect_metadata_analysis", "run_functionalized_fw_and_collect_metadata", telling_views_apart),
+        ("runtime_wrappers", "_create_runtime_wrapper", making_unrecorded_views),
+    ):
+        stock = getattr(importlib.import_module(f"torch._functorch._aot_autograd.{home}"), name, None)
+        if stock is not None:
+            found[stock] = repair(stock)
+    return found
 
 
 def autograd_cache_key() -> Callable[..., Any] | None:

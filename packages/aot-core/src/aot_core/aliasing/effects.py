@@ -7,6 +7,7 @@ and an output that is an input, are seen by comparing before and after.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -73,7 +74,7 @@ class Effects:
             that require a gradient all the same, since something that does was written to them.
         dead_ends: Positions of outputs that require a gradient which leads to no input, since they are computed
             from a view made under ``no_grad``.
-        lone_views: Those of them in whose memory neither an input nor another output lies.
+        lone_views: Those of ``unrecorded`` in whose memory neither an input nor another output lies.
         copies: Names of nodes that copied elements of an input where other strides would have let them view it.
         unknown: Why the graph could not be run on fake tensors, or None.
     """
@@ -126,10 +127,9 @@ def find_effects(gm: fx.GraphModule, inputs: Sequence[Any]) -> Effects:
                 i: _owner(output, fakes) for i, output in first.items() if _compat.is_unrecorded_view(output)
             }
             storages = {i: x.untyped_storage()._cdata for i, x in first.items() if has_memory(x)}
+            outputs_in = collections.Counter(storages.values())
             effects.lone_views = [
-                i
-                for i, owner in effects.unrecorded.items()
-                if owner is None and list(storages.values()).count(storages[i]) == 1
+                i for i, owner in effects.unrecorded.items() if owner is None and outputs_in[storages[i]] == 1
             ]
             effects.detached = [i for i, output in first.items() if _is_differentiable_alias(output, fakes)]
             effects.dead_ends = [i for i, output in first.items() if _is_dead_end(output)]

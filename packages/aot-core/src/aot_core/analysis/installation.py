@@ -134,18 +134,7 @@ def _replace() -> None:
             "apart by: a warm cache would return what stock torch compiled. Expected torch>=2.10,<2.16."
         )
     replacements[compute_key] = _tagged(compute_key)
-    float_pass = _compat.float_pass()
-    if float_pass is not None:
-        replacements[float_pass] = _compat.sparing_tensors(float_pass)
-    functionalize = _compat.functionalization()
-    if functionalize is not None:
-        replacements[functionalize] = _compat.keeping_outputs_in_place(functionalize)
-    collect = _compat.metadata_collection()
-    if collect is not None:
-        replacements[collect] = _compat.telling_views_apart(collect)
-    make_outputs = _compat.runtime_wrapping()
-    if collect is not None and make_outputs is not None:
-        replacements[make_outputs] = _compat.making_unrecorded_views(make_outputs)
+    replacements |= _compat.repaired_functions()
     _replaced.update(replacements)
     changed = _exchange(modules, replacements)
     log.debug("analyses installed under %s", changed)
