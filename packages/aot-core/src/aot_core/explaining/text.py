@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from aot_core.sizes import readable_bytes
+
 if TYPE_CHECKING:
     from aot_core.explaining.explanation import (
         Explanation,
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
         OutputExplanation,
     )
 
-__all__ = ["as_markdown", "as_text", "readable_bytes"]
+__all__ = ["as_markdown", "as_text"]
 
 MAX_OPERATORS = 6
 """Operators that are listed for a stage; the others are counted."""
@@ -62,13 +64,6 @@ def as_markdown(explanation: Explanation) -> str:
             rows = [tuple(map(_escaped, row)) for row in (section.headers, *section.rows)]
             blocks.append("\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])))
     return "\n\n".join(blocks) + "\n"
-
-
-def readable_bytes(count: int) -> str:
-    """Return ``1536`` as ``"1.5 KiB"``."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
-    return f"{count} B" if power == 0 else f"{count / 1024**power:.1f} {units[power]}"
 
 
 def _sections(explanation: Explanation) -> Iterator[_Section]:

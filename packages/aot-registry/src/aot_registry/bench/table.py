@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from aot_core.sizes import readable_bytes
 from aot_registry.bench.result import ContenderResult, WorkloadResult
-from aot_registry.sizes import readable_bytes
 
 if TYPE_CHECKING:
     import rich.console

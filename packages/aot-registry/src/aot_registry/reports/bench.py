@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from aot_core.sizes import readable_bytes, readable_seconds
 from aot_registry.bench.result import ContenderResult, WorkloadResult
 from aot_registry.bench.table import COLUMNS, cells, notes, title
 from aot_registry.reports.charts import Bar, Curve, bar_chart, curve_chart
@@ -14,7 +15,6 @@ from aot_registry.reports.distances import distance_curves
 from aot_registry.reports.page import render
 from aot_registry.reports.scale import linear_scale, log_scale
 from aot_registry.reports.tables import Table
-from aot_registry.sizes import readable_bytes, readable_seconds
 
 __all__ = ["bench_page"]
 

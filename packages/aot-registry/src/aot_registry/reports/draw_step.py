@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aot_core.sizes import readable_bytes
 from aot_registry.reports import svg
 from aot_registry.reports.charts import grid_lines, shortened, tick_labels
 from aot_registry.reports.scale import bytes_scale
 from aot_registry.reports.step import Lane, StepPicture, words_for
-from aot_registry.sizes import readable_bytes
 
 __all__ = ["draw_step"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aot_core import CompileReport, Decision, Explanation, GraphBreak, GraphExplanation
+from aot_core.sizes import readable_bytes, readable_seconds
 from aot_registry.reports.charts import Bar, bar_chart
 from aot_registry.reports.draw_step import draw_step
 from aot_registry.reports.explain_tables import interface_tables, outputs_table, step_tables
@@ -14,7 +15,6 @@ from aot_registry.reports.page import render
 from aot_registry.reports.source_text import SourceText
 from aot_registry.reports.step import StepPicture, picture_of
 from aot_registry.reports.tables import Table
-from aot_registry.sizes import readable_bytes, readable_seconds
 
 __all__ = ["explain_page"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aot_core import GraphExplanation, OutputExplanation
+from aot_core.sizes import readable_bytes
 from aot_registry.reports.step import StepPicture
 from aot_registry.reports.tables import Table
-from aot_registry.sizes import readable_bytes
 
 __all__ = ["interface_tables", "outputs_table", "step_tables"]
 

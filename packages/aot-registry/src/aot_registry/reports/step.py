@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from aot_core import Decision, GraphExplanation, NodeExplanation, SavedValue
-from aot_registry.sizes import readable_bytes
+from aot_core.sizes import readable_bytes
 
 __all__ = ["Lane", "Peak", "Piece", "Span", "StepPicture", "picture_of", "words_for"]
 
