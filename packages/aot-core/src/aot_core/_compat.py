@@ -216,6 +216,8 @@ def _with_unrecorded_views(meta: Any, outputs: Sequence[Any]) -> Any:
         output_type("alias_of_intermediate"),
         output_type("alias_of_intermediate_save_as_output"),
         output_type("alias_of_intermediate_base_is_user_output"),
+        output_type("unsafe_view_alias"),
+        output_type("non_alias"),
     ]
     infos = [
         dataclasses.replace(info, raw_type=UnrecordedView, requires_grad=False)
@@ -274,6 +276,50 @@ def unrecorded_view(output: torch.Tensor, owner: torch.Tensor | None) -> torch.T
         return whole.view_as(whole)
 
 
+@contextlib.contextmanager
+def inductor_pass(change: Callable[[fx.Graph], None], *, uuid: str) -> Iterator[None]:
+    """Have Inductor, where it is loaded, change graphs by this before it brings back the writes to inputs.
+
+    This goes through its documented ``post_grad_custom_post_pass``, which is part of the keys of its caches. What
+    others have put there runs first.
+
+    Args:
+        change: Changes a graph.
+        uuid: Names what it does, and in which version.
+    """
+    config = sys.modules.get("torch._inductor.config")
+    if config is None:
+        yield
+        return
+    module = importlib.import_module("torch._inductor.custom_graph_pass")
+
+    class Pass(module.CustomGraphPass):  # type: ignore[name-defined,misc]
+        def __call__(self, graph: fx.Graph) -> None:
+            change(graph)
+
+        def uuid(self) -> Any:
+            return uuid
+
+    class AfterAnother(Pass):
+        def __call__(self, graph: fx.Graph) -> None:
+            earlier(graph)
+            change(graph)
+
+        def uuid(self) -> Any:
+            # A plain function has none, and neither have both then: that keeps the results out of the caches.
+            known = earlier.uuid() if hasattr(earlier, "uuid") else None
+            return None if known is None else (known, uuid)
+
+    earlier = config.post_grad_custom_post_pass
+    several = getattr(module, "get_custom_graph_passes", None)  # a list of passes may be given too
+    passes: Any = AfterAnother() if earlier else Pass()
+    with (
+        _compile_lock,
+        config.patch(post_grad_custom_post_pass=[*several(earlier), Pass()] if several else passes),
+    ):
+        yield
+
+
 def _symbols_of_tensors(shape_env: Any) -> set[str]:
     """Return the names of the symbols that stand for a tensor's element."""
     from torch._dynamo.source import CallMethodItemSource
@@ -324,10 +370,17 @@ def compile_with_aot_autograd(gm: Any, example_inputs: Sequence[Any], **kwargs: 
 
     Returns a function of the flat inputs, one by one.
     """
-    from torch._functorch.aot_autograd import aot_module_simplified
-
-    compiled: Callable[..., Any] = aot_module_simplified(gm, example_inputs, **kwargs)
+    compile_graph = aot_autograd_entry()
+    # What `analysis.install` puts there is for others' graphs: in ours no input shares memory.
+    compile_graph = getattr(compile_graph, "__wrapped__", compile_graph)
+    compiled: Callable[..., Any] = compile_graph(gm, example_inputs, **kwargs)
     return compiled
+
+
+def aot_autograd_entry() -> Callable[..., Any]:
+    """Return torch's ``aot_module_simplified``, by which backends call AOTAutograd."""
+    entry: Callable[..., Any] = importlib.import_module("torch._functorch.aot_autograd").aot_module_simplified
+    return entry
 
 
 @dataclasses.dataclass(frozen=True)

@@ -249,3 +249,89 @@ def test_views_made_under_no_grad_pass_no_gradient(backend):
         return leaf, [leaf * 1.0, leaf * 2.0]
 
     assert_compiled_right(program, inputs, backend)
+
+
+def test_a_lone_view_made_under_no_grad_requires_a_gradient():
+    def program(x):
+        whole = x.sin()
+        with torch.no_grad():
+            view = whole[:]
+        return [view]
+
+    def inputs():
+        leaf = torch.arange(1.0, 5.0, dtype=torch.float64).requires_grad_()
+        return leaf, [leaf * 1.0]
+
+    assert torch.compile(program, backend="aot_eager")(*inputs()[1])[0].requires_grad
+
+
+def _cloned(x, position, value):
+    x[0] = 2.5
+    kept = x.clone()
+    x[1:] = -1.0
+    return [kept]
+
+
+def _views_of_a_put(x, position, value):
+    kept = torch.index_put(x, (position,), value)
+    x[1:] = -1.0
+    return [kept[1:], kept.view(2, 2)]
+
+
+def _cloned_last(x, position, value):
+    x[position] = value
+    return [x.clone()]
+
+
+@pytest.mark.parametrize("program", [_cloned, _views_of_a_put, _cloned_last])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_a_copy_of_a_written_input_is_returned(program, mode):
+    """Made in the input's own memory by stock Inductor, which has then been written again."""
+
+    def inputs():
+        return [torch.arange(4.0), torch.tensor([1]), torch.tensor([5.0])]
+
+    with mode():
+        expected_input, *rest = inputs()
+        expected = program(expected_input, *rest)
+        x, *rest = inputs()
+        got = torch.compile(program, backend="inductor")(x, *rest)
+    torch.testing.assert_close([x, *got], [expected_input, *expected], rtol=0, atol=0)
+    assert x.untyped_storage().data_ptr() not in {y.untyped_storage().data_ptr() for y in got}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "offsets",
+    [[(10, 10), (6, 6)], [(0, 8), (1, 2)], [(1, 2), (0, 8)], [(0, 2), (0, 1)]],
+    ids=["moved", "apart, then overlapping", "overlapping, then apart", "otherwise overlapping"],
+)
+def test_inputs_share_memory_otherwise_in_the_second_call(backend, offsets):
+    """Taken to lie where they lay in the first one by stock torch: silently."""
+
+    def program(a, b):
+        a.mul_(2)
+        b.add_(1)
+        return [a + b]
+
+    compiled = torch.compile(program, backend=backend)
+    for first, second in [*offsets, offsets[0]]:
+        expected, base = (torch.arange(16.0, dtype=torch.float64) for _ in range(2))
+        (total,) = program(expected[first : first + 4], expected[second : second + 4])
+        (got,) = compiled(base[first : first + 4], base[second : second + 4])
+        torch.testing.assert_close([base, got], [expected, total], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_parts_of_a_split_share_memory_with_what_was_split(backend):
+    """Loudly wrong in stock torch, for its inputs; and with these right, Inductor would copy the part."""
+
+    def program(a, b):
+        with torch.no_grad():
+            a.fill_(2.0)
+        whole = b.mul(2.0)
+        return [whole.unsqueeze(0), whole.split(2)[0]]
+
+    leaf = torch.arange(24.0).requires_grad_()
+    whole, part = torch.compile(program, backend=backend)(leaf, leaf.narrow(0, 10, 6).view(2, 3))
+    assert part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()

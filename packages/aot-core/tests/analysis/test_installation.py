@@ -135,3 +135,52 @@ def test_a_graph_that_returns_nothing():
     x = torch.ones(3)
     torch.compile(program, backend="aot_eager")(x)
     assert x.shape == (1, 3)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_what_shares_memory_as_it_was_compiled_for_runs_compiled(backend, caplog):
+    def program(a, b):
+        a.mul_(2)
+        return a + b
+
+    compiled = torch.compile(program, backend=backend)
+    for _ in range(2):
+        base = torch.arange(8.0)
+        compiled(base[:4], base[1:5])
+    assert "uncompiled" not in caplog.text
+    base = torch.arange(8.0)
+    compiled(base[:4], base[2:6])
+    assert caplog.text.count("it runs uncompiled on such inputs") == 1
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+def test_a_pass_of_the_users_own_runs_too():
+    from torch._inductor import config
+
+    seen = []
+    with config.patch(post_grad_custom_post_pass=seen.append), analysis.install():
+        torch.compile(lambda x: x.mul_(2).clone(), backend="inductor")(torch.ones(4))
+    assert len(seen) == 1
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+def test_a_warm_cache_serves_nobody_what_was_compiled_for_another_sharing(tmp_path, monkeypatch):
+    from torch._functorch import config
+    from torch._inductor import config as inductor_config
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    def program(a, b):
+        a.mul_(2)
+        b.add_(1)
+        return a + b
+
+    with config.patch(enable_autograd_cache=True), inductor_config.patch(fx_graph_cache=True):
+        for second in (8, 2, 1):
+            torch.compiler.reset()
+            expected, base = torch.arange(16.0), torch.arange(16.0)
+            total = program(expected[1:5], expected[second : second + 4])
+            got = torch.compile(program, backend="inductor")(base[1:5], base[second : second + 4])
+            torch.testing.assert_close([base, got], [expected, total], rtol=0, atol=0)

@@ -9,7 +9,7 @@
       │ explicit_copies  what eager copies is copied
       │ histories        outputs that autograd knows otherwise than AOTAutograd
       │ same_tensors     outputs that are inputs, or one tensor
-      │ signature        what memory the inputs of a call share
+      │ signature        what memory the inputs of a call share (apart: none)
       │ merge            one base for each group (view_chain: its views; memory: where they lie)
       ▼
     dealias              a compiled variant for each signature

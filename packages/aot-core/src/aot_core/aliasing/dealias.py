@@ -12,9 +12,7 @@ signature that it is called with::
 
 from __future__ import annotations
 
-import bisect
 import collections
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +20,7 @@ import torch
 from torch import fx
 
 from aot_core import _compat
+from aot_core.aliasing.apart import watch_apart
 from aot_core.aliasing.effects import Effects, copies_or_views, fake_like, find_effects, node_name
 from aot_core.aliasing.explicit_copies import make_copies_explicit
 from aot_core.aliasing.histories import (
@@ -35,7 +34,7 @@ from aot_core.aliasing.memory import geometry_of, has_memory, overlaps_itself, s
 from aot_core.aliasing.merge import merge_aliases
 from aot_core.aliasing.refusals import refuse_opaque_views, refuse_unsupported
 from aot_core.aliasing.same_tensors import are_noted, find_same_tensors
-from aot_core.aliasing.signature import AliasSignature, is_view_of_leaf, read_signature
+from aot_core.aliasing.signature import AliasSignature, read_signature
 from aot_core.aliasing.single_views import split_returned_views
 from aot_core.compilation import Compilation
 from aot_core.errors import UnsupportedAliasingError
@@ -46,9 +45,6 @@ __all__ = ["MAX_VARIANTS", "CompileGraph", "compile_without_aliases"]
 
 MAX_VARIANTS = 16
 """Variants kept for one graph. A loop whose inputs overlap elsewhere in each call would fill the memory."""
-
-_FIRST_ELEMENT = torch.Tensor.data_ptr
-"""Where a tensor's elements begin. Called by `map`, so that no line of Python runs for an input."""
 
 CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a graph whose inputs share no memory, for these example inputs."""
@@ -148,30 +144,6 @@ def _share_memory(tensors: list[torch.Tensor]) -> bool:
     return len({storage_address(tensor) for tensor in tensors}) < len(tensors)
 
 
-def _taking(positions: list[int], count: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return what takes the values at these positions, of ``count`` values in all."""
-    if len(positions) == count:
-        return lambda values: values
-    if len(positions) == 1:
-        return lambda values: (values[positions[0]],)
-    return operator.itemgetter(*positions)
-
-
-def _any_shared(starts: Sequence[int], spans: Sequence[int]) -> bool:
-    """Tell whether more than one tensor begins in any of some stretches of memory.
-
-    Args:
-        starts: Addresses of the tensors' first elements.
-        spans: Address and bytes of one stretch after another.
-    """
-    ordered = sorted(starts)
-    for begin, size in zip(spans[::2], spans[1::2], strict=True):
-        first = bisect.bisect_left(ordered, begin)
-        if bisect.bisect_left(ordered, begin + size, first) - first > 1:
-            return True
-    return False
-
-
 class _Variants:
     """The compiled variants of one graph, by alias signature.
 
@@ -263,30 +235,10 @@ class _Variants:
 
     def as_function(self, count: int) -> Callable[..., Any]:
         """Return what to call with ``count`` inputs."""
-        take = _taking(self._watched, count)
         assert self.changed is not None
-        changed = sorted(self.changed)
         if self._opaque:
             return lambda *inputs: self._for(inputs)(*inputs)
-        # Where the inputs of the last call lay that were found apart. Comparing costs a fraction of searching,
-        # and from call to call most tensors stay where they are.
-        found_apart: tuple[list[int], list[int]] | None = None
-
-        def lie_apart(inputs: Sequence[Any]) -> bool:
-            """Tell whether the inputs that change share memory with no other and are views of no leaf."""
-            nonlocal found_apart
-            starts = list(map(_FIRST_ELEMENT, take(inputs)))
-            spans: list[int] = []
-            for i in changed:
-                if is_view_of_leaf(inputs[i]):
-                    return False
-                storage = inputs[i].untyped_storage()
-                spans += (storage.data_ptr(), storage.nbytes())
-            if found_apart != (starts, spans):
-                if _any_shared(starts, spans):
-                    return False
-                found_apart = starts, spans
-            return True
+        lie_apart = watch_apart(self._watched, self.changed, count)
 
         def call(*inputs: Any) -> Any:
             plain = self.plain

@@ -1,11 +1,11 @@
 """Putting these analyses in the place of torch's own, for every backend in the process.
 
 torch's modules import the four functions by name, so each module that holds one is given ours, and gets its
-own back when the last installation ends. So are the pass that takes tensors without dimensions for Python floats,
-what puts a written input in the place of another output, what takes equal views of one intermediate for
-outputs that have nothing to do with each other, and what lets gradients through views made under ``no_grad``.
-What is compiled in between is right where stock torch's is not,
-Inductor's and torch's own debug backends' included.
+own back when the last installation ends. So are the entry by which backends call AOTAutograd
+(`aot_core.analysis.stock_compile`), the pass that takes tensors without dimensions for Python floats, what puts a
+written input in the place of another output, what takes equal views of one intermediate for outputs that have
+nothing to do with each other, and what lets gradients through views made under ``no_grad``. What is compiled in between
+is right where stock torch's is not, Inductor's and torch's own debug backends' included.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 from aot_core import _compat
 from aot_core.__about__ import __version__
+from aot_core.aliasing.memory import has_memory
+from aot_core.aliasing.signature import read_signature
 from aot_core.analysis.duplicates import remove_dupe_metadata
 from aot_core.analysis.overlap import compute_overlapping_inputs
 from aot_core.analysis.signature import create_graph_signature
+from aot_core.analysis.stock_compile import minding_aliases
 from aot_core.analysis.synthetic_base import create_synthetic_base_metadata
 from aot_core.errors import AnalysisInstallationError
 
@@ -77,9 +80,9 @@ def install() -> Installation:
     have functions compiled again. AOTAutograd's cache is keyed apart through torch's documented
     ``torch.compiler.config.cache_key_tag``, for its own key only: neither side is ever served a result of the other.
 
-    What AOTAutograd does beside these analyses stays: it does not look at aliasing that changes between calls, and
-    returns parts of a ``split`` as tensors of their own. Backends made by `aot_core.aot_autograd` are right there,
-    installed or not.
+    Aliasing that changes between calls is minded too: a graph that writes its inputs runs as compiled on inputs that
+    share memory as those did that it was compiled for, and uncompiled, with a warning, on others. Backends made
+    by `aot_core.aot_autograd` compile a variant there, installed or not.
 
     Returns:
         A handle and context manager that ends this installation.
@@ -135,6 +138,8 @@ def _replace() -> None:
         )
     replacements[compute_key] = _tagged(compute_key)
     replacements |= _compat.repaired_functions()
+    entry = _compat.aot_autograd_entry()
+    replacements[entry] = minding_aliases(entry)
     _replaced.update(replacements)
     changed = _exchange(modules, replacements)
     log.debug("analyses installed under %s", changed)
@@ -161,12 +166,18 @@ def _exchange(modules: list[Any], replacements: dict[Callable[..., Any], Callabl
 
 
 def _tagged(compute_key: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that computes the key of AOTAutograd's cache, with a key of our own."""
+    """Return the function that computes the key of AOTAutograd's cache, with a key of our own.
+
+    It tells how the inputs share memory as well, of which stock torch's says nothing (2.10 to 2.13): a result for
+    inputs that overlap would be served to others that don't.
+    """
 
     @functools.wraps(compute_key)
-    def tagged(*args: Any, **kwargs: Any) -> Any:
+    def tagged(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        watched = [i for i, x in enumerate(inputs) if has_memory(x)]
+        sharing = read_signature(inputs, watched, frozenset(watched))
         # torch's configuration is process-global up to 2.10: one at a time, or the tag would be left behind.
-        with _lock, _compat.cache_key_tag(f"aot_core.analysis-{__version__}"):
-            return compute_key(*args, **kwargs)
+        with _lock, _compat.cache_key_tag(f"aot_core.analysis-{__version__}-{sharing!r}"):
+            return compute_key(graph, inputs, *args, **kwargs)
 
     return tagged
