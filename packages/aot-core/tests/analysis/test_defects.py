@@ -328,10 +328,12 @@ def test_parts_of_a_split_share_memory_with_what_was_split(backend):
 
     def program(a, b):
         with torch.no_grad():
+            a.t_()
             a.fill_(2.0)
         whole = b.mul(2.0)
-        return [whole.unsqueeze(0), whole.split(2)[0]]
+        part = whole.split(2)[0]
+        return [whole.unsqueeze(0), a, part]
 
     leaf = torch.arange(24.0).requires_grad_()
-    whole, part = torch.compile(program, backend=backend)(leaf, leaf.narrow(0, 10, 6).view(2, 3))
+    whole, _, part = torch.compile(program, backend=backend)(leaf, leaf.narrow(0, 10, 6).view(2, 3))
     assert part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
