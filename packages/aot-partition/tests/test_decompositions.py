@@ -78,6 +78,43 @@ def test_all_pieces_are_claimed_and_values_stay(name):
     assert claim(graphs[0]).refused == {}
 
 
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("weighted", "needed"),
+    [
+        (True, (True, True, True)),
+        (True, (False, True, True)),
+        (True, (True, False, False)),
+        (False, (True, False, False)),
+    ],
+)
+def test_gradients_of_a_batch_norm(train, dtype, weighted, needed):
+    """Against the kernel's in float64, from the same statistics."""
+    torch.manual_seed(0)
+    image, gradient = (torch.randn(4, 3, 5, 5, dtype=dtype) for _ in range(2))
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    weight = torch.rand(3, dtype=wide) + 0.5 if weighted else None
+    mean, var = image.to(wide).mean((0, 2, 3)), image.to(wide).var((0, 2, 3), correction=0)
+    invstd = (var + 1e-5).rsqrt()
+    arguments = [gradient, image, weight, mean, var, mean, invstd]
+
+    def gradients(*arguments):
+        return [
+            made
+            for made in aten.native_batch_norm_backward(*arguments, train, 1e-5, list(needed))
+            if made is not None
+        ]
+
+    exact = gradients(*(x if x is None else x.double() for x in arguments))
+    gm = graph_of(gradients, *arguments)
+    assert targets(gm).count("aten.view.default") <= 4
+    assert claim(gm).refused == {}
+    for got, expected, wanted in zip(gm(*arguments), gradients(*arguments), exact, strict=True):
+        assert got.dtype == expected.dtype
+        torch.testing.assert_close(got, wanted.to(got.dtype))
+
+
 @pytest.mark.parametrize("index", [-1, 0, 3])
 @pytest.mark.parametrize("dim", [-2, 0])
 def test_a_selected_slice_of_any_place(index, dim):

@@ -1,7 +1,8 @@
-"""Decompositions that torch has not, or has in pieces that nvFuser lacks."""
+"""Decompositions that torch has not, or has in pieces that nvFuser lacks, or in many more pieces."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,8 +61,59 @@ def arange(
     return aten._to_copy.default(counted, dtype=dtype)
 
 
+def native_batch_norm_backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_invstd: Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: list[bool],
+) -> Any:
+    """Differentiate a batch norm with one view for each value per channel. torch's own takes three for each.
+
+    With ``z = (x - mean) * invstd`` and means over all but the channels::
+
+        gradient of x = (gradient - mean(gradient) - z * mean(gradient * z)) * invstd * weight
+    """
+    mean, invstd = (save_mean, save_invstd) if train else (running_mean, running_var)
+    dims = [dim for dim in range(x.dim()) if dim != 1]
+    count = math.prod(x.shape[dim] for dim in dims)
+    if mean is None or invstd is None or x.dim() < 2 or not isinstance(count, int) or not count:
+        return NotImplemented
+    wide = torch.promote_types(x.dtype, torch.float32)
+    dy = gradient.to(wide)
+    mean, invstd = mean.to(wide), invstd.to(wide)
+    if not train:
+        invstd = torch.rsqrt(invstd + eps)
+
+    def by_channel(values: Tensor) -> Tensor:
+        return values.view([x.shape[1] if dim == 1 else 1 for dim in range(x.dim())])
+
+    for_x = for_weight = for_bias = None
+    centred = x.to(wide) - by_channel(mean)
+    total = dy.sum(dims)
+    projected = (dy * centred).sum(dims)
+    if output_mask[0]:
+        scale = by_channel(invstd if weight is None else invstd * weight.to(wide))
+        if train:
+            along = by_channel(projected * (1 / count) * (invstd * invstd))
+            dy = dy - centred * along - by_channel(total * (1 / count))
+        for_x = (dy * scale).to(x.dtype)
+    dtype = x.dtype if weight is None else weight.dtype
+    if output_mask[1]:
+        for_weight = (projected * invstd).to(dtype)
+    if output_mask[2]:
+        for_bias = total.to(dtype)
+    return for_x, for_weight, for_bias
+
+
 OWN: dict[Any, Callable[..., Any]] = {
     aten.arange.start_step: arange,
+    aten.native_batch_norm_backward.default: native_batch_norm_backward,
     aten.slice_backward.default: slice_backward,
     aten.select_backward.default: select_backward,
 }
