@@ -362,6 +362,10 @@ def _add_placeholder(joint: JointGraph, i: int, graph: fx.Graph, env: dict[fx.No
     _bind(joint, i, copy, env)
 
 
+_set_args: Any = fx.Node.args.fset  # type: ignore[attr-defined]
+"""Assigns the arguments of a node. Written as an assignment, it would also be filed anew under its operator."""
+
+
 def _copy(joint: JointGraph, i: int, graph: fx.Graph, env: dict[fx.Node, fx.Node]) -> fx.Node:
     """Add a node to a graph, under its name.
 
@@ -370,7 +374,7 @@ def _copy(joint: JointGraph, i: int, graph: fx.Graph, env: dict[fx.Node, fx.Node
     """
     node = joint.nodes[i]
     copy = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
-    copy.args = fx.map_arg(node.args, env.__getitem__)
+    _set_args(copy, fx.map_arg(node.args, env.__getitem__))
     if node.kwargs:
         copy.kwargs = fx.map_arg(node.kwargs, env.__getitem__)
     copy.meta.update(node.meta)
