@@ -7,6 +7,7 @@ import json
 import mutants
 import pytest
 
+from aot_core import AotError, aot_autograd, boxed_code, record_decision
 from aot_core.testing import UnknownCheckError, capability_table
 from aot_core.testing.__main__ import main
 
@@ -57,6 +58,61 @@ def test_text_has_every_row_under_its_theme(table):
     theme = lines.index("mutation")
     assert lines[theme + 1].split(None, 2) == ["input_data", "expected", "it never writes"]
     assert "2 passed, 1 expected, 1 unexpected" in lines[-1]
+
+
+class UnsupportedWidthError(AotError, TypeError):
+    """Stands for an error by which a backend says what it does not do."""
+
+
+def deciding(*decision):
+    """Make a backend that records a decision about each graph and runs it."""
+
+    def compile_graph(gm, example_inputs):
+        record_decision(*decision)
+        return boxed_code(gm)
+
+    return aot_autograd(name="deciding", fw_compiler=compile_graph)
+
+
+def raising(error):
+    """Make a backend that can compile nothing."""
+
+    def compile_graph(gm, example_inputs):
+        raise error
+
+    return aot_autograd(name="raising", fw_compiler=compile_graph)
+
+
+def only_row(backend, **arguments):
+    table = capability_table(backend, only=["float64"], **arguments)
+    return table.rows[0].status, table.rows[0].reason, table.ok
+
+
+@pytest.mark.parametrize("action", ["fallback", "skip"])
+def test_a_fallback_is_told_from_a_pass(action):
+    decision = ("graph", action, "no-device", "nothing to run it on")
+    assert only_row(deciding(*decision)) == ("fallback", "no-device: nothing to run it on", True)
+
+
+@pytest.mark.parametrize("decision", [("mul", "skip", "too-small"), ("graph", "split", "two-halves")])
+def test_other_decisions_are_no_fallback(decision):
+    assert only_row(deciding(*decision)) == ("passed", "", True)
+
+
+def test_a_refusal_is_told_from_a_failure():
+    status, reason, ok = only_row(raising(UnsupportedWidthError("No float64 here.")))
+    assert (status, ok) == ("refused", False)
+    assert reason == "UnsupportedWidthError: No float64 here. See errors/unsupported-width"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("crashed"), AssertionError("can't happen")])
+def test_a_broken_compiler_refuses_nothing(error):
+    assert only_row(raising(error))[0] == "failed"
+
+
+def test_what_is_expected_stays_expected():
+    refuses = raising(UnsupportedWidthError("No float64 here."))
+    assert only_row(refuses, expected_failures={"float64": "too wide"}) == ("expected", "too wide", True)
 
 
 @pytest.mark.parametrize("where", ["only", "expected_failures"])

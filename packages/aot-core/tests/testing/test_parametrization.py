@@ -28,6 +28,21 @@ def test_conformance(check):
     check()
 """
 
+SUITE_THAT_LEAVES_WORK = """
+from aot_core import UnsafeGraphError, aot_autograd, boxed_code, record_decision
+from aot_core.testing import parametrize_backend_checks
+
+def compile_graph(gm, example_inputs):
+    if any(str(node.meta["val"].dtype) == "torch.float64" for node in gm.graph.nodes if "val" in node.meta):
+        raise UnsafeGraphError("No float64 here.")
+    record_decision("graph", "fallback", "no-device")
+    return boxed_code(gm)
+
+@parametrize_backend_checks(aot_autograd(name="idle", fw_compiler=compile_graph))
+def test_conformance(check):
+    check()
+"""
+
 
 def test_a_test_per_check():
     def test_conformance(check):
@@ -53,20 +68,23 @@ def test_without_pytest(monkeypatch):
         parametrize_backend_checks("eager")
 
 
-def test_outcomes_and_summary(tmp_path: Path):
-    (tmp_path / "test_backend.py").write_text(SUITE)
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["aot_core.testing.pytest_plugin"]\n')
-    selected = ["input_data", "input_slice", "float64", "float32"]
-    done = subprocess.run(
+def run_suite(folder: Path, suite: str, *checks: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_backend.py").write_text(suite)
+    (folder / "conftest.py").write_text('pytest_plugins = ["aot_core.testing.pytest_plugin"]\n')
+    return subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--capabilities", "table.json"),
-            *(f"test_backend.py::test_conformance[{name}]" for name in selected),
+            *(f"test_backend.py::test_conformance[{name}]" for name in checks),
         ],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+def test_outcomes_and_summary(tmp_path: Path):
+    done = run_suite(tmp_path, SUITE, "input_data", "input_slice", "float64", "float32")
     assert "2 failed, 1 passed, 1 xfailed" in done.stdout, done.stdout + done.stderr
     assert "XPASS(strict)" in done.stdout
     assert "seed 0" in done.stdout
@@ -77,4 +95,14 @@ def test_outcomes_and_summary(tmp_path: Path):
         "input_slice": ("failed", "AssertionError"),
         "float64": ("unexpected", "passed, though expected to fail"),
         "float32": ("passed", ""),
+    }
+
+
+def test_fallbacks_and_refusals_are_told(tmp_path: Path):
+    done = run_suite(tmp_path, SUITE_THAT_LEAVES_WORK, "float64", "float32")
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    (table,) = json.loads((tmp_path / "table.json").read_text())["tables"]
+    assert {row["name"]: (row["status"], row["reason"]) for row in table["rows"]} == {
+        "float64": ("refused", "UnsafeGraphError: No float64 here. See errors/unsafe-graph"),
+        "float32": ("fallback", "no-device"),
     }

@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the checks and print the table.
 
     Returns:
-        0 if every check passed, was skipped or failed as expected; 1 if not; 2 for a bad command line.
+        0 if every check gave eager's result, was skipped or failed as expected; 1 if not; 2 for a bad command line.
     """
     parser = argparse.ArgumentParser(prog="python -m aot_core.testing", description=__doc__)
     parser.add_argument("backend", nargs="?", help="a name that torch.compile knows, or MODULE:ATTRIBUTE")

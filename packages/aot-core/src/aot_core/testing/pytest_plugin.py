@@ -10,14 +10,17 @@ It also writes the tables as JSON where ``--capabilities FILE`` says.
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from aot_core.report import record_reports
 from aot_core.testing.check import BackendCheck
-from aot_core.testing.table import Capability, CapabilityTable, backend_name
+from aot_core.testing.outcome import fallback_reason, refusal_in
+from aot_core.testing.table import Capability, CapabilityTable, backend_name, summarize
 
 __all__: list[str] = []
 
@@ -58,11 +61,26 @@ class _Collector:
             }
             item.user_properties.append((PROPERTY, told))
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        told = dict(item.user_properties).get(PROPERTY)
+        if not isinstance(told, dict):
+            return (yield)
+        with record_reports() as reports:
+            try:
+                return (yield)
+            except Exception as error:
+                refusal = refusal_in(error)
+                told["refusal"] = refusal and summarize(refusal)
+                raise
+            finally:
+                told["fallback"] = fallback_reason(reports)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         told = dict(report.user_properties).get(PROPERTY)
         if not isinstance(told, dict) or not (report.when == "call" or report.skipped):
             return
-        status, reason = _outcome(report, told["expected"])
+        status, reason = _outcome(report, told)
         row = Capability(told["name"], told["theme"], told["summary"], status, reason, report.duration)
         key = (told["backend"], told["device"], told["seed"], tuple(told["options"].items()))
         self.rows.setdefault(key, []).append(row)
@@ -84,15 +102,18 @@ class _Collector:
             Path(target).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _outcome(report: pytest.TestReport, expected: str | None) -> tuple[str, str]:
+def _outcome(report: pytest.TestReport, told: dict[str, Any]) -> tuple[str, str]:
+    expected = told["expected"]
     if hasattr(report, "wasxfail"):
         return "expected", expected or ""
     if report.passed:
-        return "passed", ""
+        return ("fallback", told["fallback"]) if told.get("fallback") else ("passed", "")
     if report.skipped:
         return "skipped", str(report.longrepr[-1]) if isinstance(report.longrepr, tuple) else ""
     if expected is not None:
         return "unexpected", f"passed, though expected to fail: {expected}"
+    if told.get("refusal"):
+        return "refused", told["refusal"]
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = str(crash.message if crash else report.longrepr).strip().splitlines()
     return "failed", lines[0] if lines else ""

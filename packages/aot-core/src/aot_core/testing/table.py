@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
+from aot_core.report import record_reports
 from aot_core.testing.check import Check, all_checks, verify_names
+from aot_core.testing.outcome import fallback_reason, refusal_in
 from aot_core.testing.subject import Backend
 
 __all__ = ["Capability", "CapabilityTable", "capability_table"]
 
-STATUSES = ("passed", "failed", "expected", "unexpected", "skipped")
+STATUSES = ("passed", "fallback", "refused", "failed", "expected", "unexpected", "skipped")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +28,11 @@ class Capability:
         name: The check.
         theme: Its theme.
         summary: What a user relies on.
-        status: ``"passed"``; ``"failed"``; ``"expected"``: failed, and was known to; ``"unexpected"``:
-            passed, though it was known to fail; ``"skipped"``: can't be told here.
-        reason: The error, the reason why it was known to fail, or why it was skipped.
+        status: ``"passed"``: compiled, and right; ``"fallback"``: right, because a graph or a part of one ran
+            uncompiled; ``"refused"``: an `aot_core.AotError` told what the backend does not do; ``"failed"``: any
+            other error, or a wrong result; ``"expected"``: failed, and was known to; ``"unexpected"``: passed,
+            though it was known to fail; ``"skipped"``: can't be told here.
+        reason: The decisions that fell back, the error, the reason why it was known to fail, or why it was skipped.
         seconds: How long it took.
     """
 
@@ -62,8 +66,8 @@ class CapabilityTable:
 
     @property
     def ok(self) -> bool:
-        """Whether every check passed, was skipped, or failed as expected."""
-        return not any(row.status in ("failed", "unexpected") for row in self.rows)
+        """Whether every check gave eager's result, was skipped, or failed as expected."""
+        return not any(row.status in ("failed", "refused", "unexpected") for row in self.rows)
 
     def counts(self) -> dict[str, int]:
         """Return how many checks have each status, those without any left out."""
@@ -105,6 +109,9 @@ def capability_table(
 ) -> CapabilityTable:
     """Run the checks against a backend and return how they went; no check stops the others.
 
+    That a backend fell back is read from its decisions. Of one that records none, a fallback looks like a pass; so
+    does a fallback of a compile in a thread that the check started.
+
     Args:
         backend: A name that ``torch.compile`` knows, or the backend itself.
         expected_failures: Reason by name of check, for what is known to fail.
@@ -144,15 +151,24 @@ def _try(
 ) -> Capability:
     start = time.perf_counter()
     status, reason = "passed", ""
-    try:
-        check.run(backend, options=options, device=device, seed=seed)
-    except unittest.SkipTest as skip:
-        status, reason = "skipped", str(skip)
-    except Exception as error:
-        status, reason = ("failed", summarize(error)) if expected is None else ("expected", expected)
-    else:
-        if expected is not None:
-            status, reason = "unexpected", f"passed, though expected to fail: {expected}"
+    with record_reports() as reports:
+        try:
+            check.run(backend, options=options, device=device, seed=seed)
+        except unittest.SkipTest as skip:
+            status, reason = "skipped", str(skip)
+        except Exception as error:
+            refusal = refusal_in(error)
+            if expected is not None:
+                status, reason = "expected", expected
+            elif refusal is not None:
+                status, reason = "refused", summarize(refusal)
+            else:
+                status, reason = "failed", summarize(error)
+        else:
+            if expected is not None:
+                status, reason = "unexpected", f"passed, though expected to fail: {expected}"
+            elif fell_back := fallback_reason(reports):
+                status, reason = "fallback", fell_back
     return Capability(check.name, check.theme, check.summary, status, reason, time.perf_counter() - start)
 
 
