@@ -1,6 +1,6 @@
 """Everything that this repository does with itself, as nox sessions.
 
-python -m pip install nox && nox              lint, types, imports, docs, tests, integration
+python -m pip install nox && nox              lint, types, imports, api, docs, tests, template, integration
 python -m pip install nox && nox -s demo      the main job: backends compared with eager on real data
 nox -s "tests(aot-core)" -- -k dropout        one package's tests, with arguments for pytest
 nox -s browser                                HTML pages in a headless Chromium: it must be installed
@@ -19,7 +19,9 @@ import functools
 import hashlib
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from packaging.utils import canonicalize_name
 nox.needs_version = ">=2025.10.14"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
-nox.options.sessions = ["lint", "types", "imports", "docs", "tests", "integration"]
+nox.options.sessions = ["lint", "types", "imports", "api", "docs", "tests", "template", "integration"]
 
 ROOT = Path(__file__).parent
 DEFAULT_LINE = "2.13"
@@ -214,6 +216,14 @@ def imports(session: nox.Session) -> None:
     session.run("pytest", "tests/architecture", *session.posargs)
 
 
+@nox.session
+def api(session: nox.Session) -> None:
+    """Compare each package's public names with its last release: a break is undone, or waived with a reason."""
+    install(session, *tools("api"))
+    session.run("pytest", "tests/tools/test_api_gate.py")
+    session.run("python", "tools/api_gate.py", *(str(package.folder) for package in chosen(session)))
+
+
 @nox.session(requires=["build"])
 def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
@@ -223,10 +233,67 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session(requires=["build"])
+def capabilities(session: nox.Session) -> None:
+    """Write docs/reference/capabilities.json anew; `-- --check` compares. Ten minutes: never run by default."""
+    install_wheels(session, map(Requirement, PACKAGES))
+    session.env.setdefault("OMP_NUM_THREADS", "1")
+    session.run("python", "tools/capabilities.py", *session.posargs)
+
+
+@nox.session(requires=["build"])
 @nox.parametrize("package", [nox.param(each, id=each.name) for each in PACKAGES.values()])
 def tests(session: nox.Session, package: Package) -> None:
     """Run one package's tests against its built wheel, on the default line of torch."""
     run_tests(session, package, DEFAULT_LINE)
+
+
+@nox.session(requires=["build"])
+def template(session: nox.Session) -> None:
+    """Render packages/_template as a package of this repository, and hold it to what the others are held to."""
+    with tempfile.TemporaryDirectory(prefix="aot-template-") as folder:
+        package = render_template(session, Path(folder).resolve() / "repository")
+        build_package(session, package)
+        install_wheels(session, [*package.runtime(), *package.test()])
+        install(session, "--no-deps", "--force-reinstall", str(package.wheel))
+        run_pytest(session, package, "not sweep and not gpu")
+
+        session.chdir(ROOT)
+        checkers = [*tools("lint"), *tools("types"), *tools("imports")]
+        install_wheels(session, map(Requirement, ["aot-registry", *checkers]))
+        listed = json.loads(session.run("aot", "list", "--json", silent=True))
+        if not any((each["name"], each["distribution"]) == ("aot_example", package.name) for each in listed):
+            session.error(f"`aot list` does not know aot_example: {listed}")
+
+        session.chdir(package.folder.parents[1])
+        session.run("ruff", "check", str(package.folder))
+        session.run("ruff", "format", "--check", str(package.folder))
+        session.env["MYPYPATH"] = str(package.folder / "src")
+        session.run("mypy", "--strict", f"--package={package.module}")
+        # What is said of a package elsewhere, in docs/ say, its author writes.
+        its_own = "(aot-example or aot_example) and not test_reference_pages"
+        session.run(
+            "pytest", "-k", its_own, "tests/architecture", "tests/integration/test_documentation_code.py"
+        )
+        session.chdir(ROOT)
+
+
+def render_template(session: nox.Session, repository: Path) -> Package:
+    """Make a copy of this repository, of no more than the checks of one package read, and render the template in it."""
+    for folder in ("tests/architecture", "tests/integration", "packages/aot-core"):
+        shutil.copytree(ROOT / folder, repository / folder, ignore=shutil.ignore_patterns("dist", ".*"))
+    for file in ("LICENSE", "README.md", "CONTRIBUTING.md", "pyproject.toml"):
+        shutil.copy(ROOT / file, repository / file)
+    package = Package("aot-example", repository / "packages" / "aot-example")
+    install(session, *tools("template"), *tools("build"))
+    answers = (
+        "--defaults",
+        "--data",
+        f"package={package.name}",
+        "--data",
+        "summary=Runs graphs by eager's kernels",
+    )
+    session.run("copier", "copy", "--quiet", *answers, "packages/_template", str(package.folder))
+    return package
 
 
 @nox.session(requires=["build"])
@@ -278,22 +345,27 @@ def build(session: nox.Session) -> None:
     """Build sdist and, from it, wheel of every package whose sources changed, into its dist/."""
     install(session, *tools("build"))
     for package in PACKAGES.values():
-        dist = package.folder / "dist"
-        stamp = dist / ".sources"
-        fingerprint = package.fingerprint()
-        if stamp.exists() and stamp.read_text() == fingerprint:
-            session.log(f"{package.name}: unchanged, {package.wheel.name} stays")
-            continue
-        for old in dist.glob("*"):
-            old.unlink()
-        command = ("python", "-m", "build", "--no-isolation", "--outdir", str(dist), str(package.folder))
-        session.run(*command, silent=True)
-        with session.chdir(package.folder):
-            version = session.run("hatchling", "version", silent=True).strip()
-        if not package.wheel.name.startswith(f"{package.module}-{version}-"):
-            session.error(f"{package.name}: hatchling says {version}, the wheel is {package.wheel.name}")
-        stamp.write_text(fingerprint)
-        session.log(f"{package.name}: built {package.wheel.name}")
+        build_package(session, package)
+
+
+def build_package(session: nox.Session, package: Package) -> None:
+    """Build sdist and, from it, wheel of a package into its dist/, if its sources changed."""
+    dist = package.folder / "dist"
+    stamp = dist / ".sources"
+    fingerprint = package.fingerprint()
+    if stamp.exists() and stamp.read_text() == fingerprint:
+        session.log(f"{package.name}: unchanged, {package.wheel.name} stays")
+        return
+    for old in dist.glob("*"):
+        old.unlink()
+    command = ("python", "-m", "build", "--no-isolation", "--outdir", str(dist), str(package.folder))
+    session.run(*command, silent=True)
+    with session.chdir(package.folder):
+        version = session.run("hatchling", "version", silent=True).strip()
+    if not package.wheel.name.startswith(f"{package.module}-{version}-"):
+        session.error(f"{package.name}: hatchling says {version}, the wheel is {package.wheel.name}")
+    stamp.write_text(fingerprint)
+    session.log(f"{package.name}: built {package.wheel.name}")
 
 
 @nox.session(venv_backend="none")

@@ -94,6 +94,12 @@ def test_a_fallback_is_told_from_a_pass(action):
     assert only_row(deciding(*decision)) == ("fallback", "no-device: nothing to run it on", True)
 
 
+def test_a_fallback_in_another_thread_is_seen():
+    backend = deciding("graph", "fallback", "no-device")
+    table = capability_table(backend, only=["threads_share_a_backend"])
+    assert [(row.status, row.reason) for row in table.rows] == [("fallback", "no-device")]
+
+
 @pytest.mark.parametrize("decision", [("mul", "skip", "too-small"), ("graph", "split", "two-halves")])
 def test_other_decisions_are_no_fallback(decision):
     assert only_row(deciding(*decision)) == ("passed", "", True)

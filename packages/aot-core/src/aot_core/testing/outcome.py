@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from aot_core.errors import AotError, CompilerError
 from aot_core.protocol import CompileReport, Decision
+from aot_core.report import recent_reports
 
-__all__ = ["fallback_reason", "refusal_in"]
+__all__ = ["fallback_reason", "refusal_in", "reports_since"]
+
+
+def reports_since(before: Sequence[CompileReport]) -> list[CompileReport]:
+    """Return the reports that came after ``before``, an earlier `aot_core.recent_reports`, those of all threads."""
+    known = {id(report) for report in before}
+    return [report for report in recent_reports() if id(report) not in known]
 
 
 def fallback_reason(reports: Iterable[CompileReport]) -> str:

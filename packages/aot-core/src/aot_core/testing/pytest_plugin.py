@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import torch
 
-from aot_core.report import record_reports
+from aot_core.report import recent_reports
 from aot_core.testing.check import BackendCheck
-from aot_core.testing.outcome import fallback_reason, refusal_in
+from aot_core.testing.outcome import fallback_reason, refusal_in, reports_since
 from aot_core.testing.table import Capability, CapabilityTable, backend_name, summarize
 
 __all__: list[str] = []
@@ -66,15 +66,15 @@ class _Collector:
         told = dict(item.user_properties).get(PROPERTY)
         if not isinstance(told, dict):
             return (yield)
-        with record_reports() as reports:
-            try:
-                return (yield)
-            except Exception as error:
-                refusal = refusal_in(error)
-                told["refusal"] = refusal and summarize(refusal)
-                raise
-            finally:
-                told["fallback"] = fallback_reason(reports)
+        before = recent_reports()
+        try:
+            return (yield)
+        except Exception as error:
+            refusal = refusal_in(error)
+            told["refusal"] = refusal and summarize(refusal)
+            raise
+        finally:
+            told["fallback"] = fallback_reason(reports_since(before))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         told = dict(report.user_properties).get(PROPERTY)

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from aot_core.report import record_reports
+from aot_core.report import recent_reports
 from aot_core.testing.check import Check, all_checks, verify_names
-from aot_core.testing.outcome import fallback_reason, refusal_in
+from aot_core.testing.outcome import fallback_reason, refusal_in, reports_since
 from aot_core.testing.subject import Backend
 
 __all__ = ["Capability", "CapabilityTable", "capability_table"]
@@ -109,8 +109,7 @@ def capability_table(
 ) -> CapabilityTable:
     """Run the checks against a backend and return how they went; no check stops the others.
 
-    That a backend fell back is read from its decisions. Of one that records none, a fallback looks like a pass; so
-    does a fallback of a compile in a thread that the check started.
+    That a backend fell back is read from its decisions. Of one that records none, a fallback looks like a pass.
 
     Args:
         backend: A name that ``torch.compile`` knows, or the backend itself.
@@ -151,24 +150,24 @@ def _try(
 ) -> Capability:
     start = time.perf_counter()
     status, reason = "passed", ""
-    with record_reports() as reports:
-        try:
-            check.run(backend, options=options, device=device, seed=seed)
-        except unittest.SkipTest as skip:
-            status, reason = "skipped", str(skip)
-        except Exception as error:
-            refusal = refusal_in(error)
-            if expected is not None:
-                status, reason = "expected", expected
-            elif refusal is not None:
-                status, reason = "refused", summarize(refusal)
-            else:
-                status, reason = "failed", summarize(error)
+    before = recent_reports()
+    try:
+        check.run(backend, options=options, device=device, seed=seed)
+    except unittest.SkipTest as skip:
+        status, reason = "skipped", str(skip)
+    except Exception as error:
+        refusal = refusal_in(error)
+        if expected is not None:
+            status, reason = "expected", expected
+        elif refusal is not None:
+            status, reason = "refused", summarize(refusal)
         else:
-            if expected is not None:
-                status, reason = "unexpected", f"passed, though expected to fail: {expected}"
-            elif fell_back := fallback_reason(reports):
-                status, reason = "fallback", fell_back
+            status, reason = "failed", summarize(error)
+    else:
+        if expected is not None:
+            status, reason = "unexpected", f"passed, though expected to fail: {expected}"
+        elif fell_back := fallback_reason(reports_since(before)):
+            status, reason = "fallback", fell_back
     return Capability(check.name, check.theme, check.summary, status, reason, time.perf_counter() - start)
 
 
