@@ -196,7 +196,11 @@ def _exported(module: griffe.Object | griffe.Alias) -> list[str]:
         name
         for name, member in module.members.items()
         if not name.startswith("_")
-        and (member.target_path.partition(".")[0] == root if member.is_alias else not member.is_module)
+        and (
+            member.target_path.partition(".")[0] == root
+            if isinstance(member, griffe.Alias)
+            else not member.is_module
+        )
     ]
 
 

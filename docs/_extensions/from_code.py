@@ -2,6 +2,7 @@
 
 ``backend-table``          every declared backend: summary, tags, options with their defaults
 ``conformance-checks``     every check of the conformance kit, by theme
+``capability-tables``      how each backend fared in them, from reference/capabilities.json
 ``refusal-table``          what a CUDA graph can't hold, and why
 ``command-help COMMAND``   what ``COMMAND --help`` prints, for a command named in `PARSERS`
 """
@@ -9,13 +10,17 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import dataclasses
 import importlib
 import importlib.metadata
 import io
 import itertools
+import json
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 from docutils import nodes
@@ -64,6 +69,73 @@ class ConformanceChecks(Generated):
                 summary = check.summary.replace("|", "\\|").replace("``", "`")
                 yield f"| `{check.name}` | {summary} |"
             yield ""
+
+
+OUTCOMES = {
+    "passed": "works",
+    "fallback": "falls back",
+    "refused": "refused",
+    "failed": "fails",
+    "skipped": "can't be told",
+}
+CAPABILITIES = Path(__file__).parents[1] / "reference" / "capabilities.json"
+
+
+class CapabilityTables(Generated):
+    """The tables of ``capabilities.json``, which tools/capabilities.py writes."""
+
+    def lines(self) -> Iterator[str]:
+        told = json.loads(CAPABILITIES.read_text(encoding="utf-8"))
+        themes: dict[str, list[str]] = told["checks"]
+        usable = {name: entry["runs"] for name, entry in told["backends"].items() if "runs" in entry}
+        runs = [(name, run) for name, of_backend in usable.items() for run in of_backend]
+        yield from (f"Found with torch {told['torch']} on {told['device']}.", "")
+        counts = [f"{theme} ({len(checks)})" for theme, checks in themes.items()]
+        yield from (f"| backend | {' | '.join(counts)} |", f"|---|{'---|' * len(themes)}")
+        for name, run in runs:
+            cells = " | ".join(cell_of_theme(checks, run) for checks in themes.values())
+            yield f"| {title_of_run(name, run)} | {cells} |"
+        yield ""
+        for name, run in runs:
+            yield from (
+                f"**{title_of_run(name, run)}**",
+                "",
+                "| outcome | checks | reason |",
+                "|---|---|---|",
+            )
+            rest = total = sum(map(len, themes.values()))
+            for exception in run["exceptions"]:
+                checks = exception["checks"]
+                rest -= len(checks)
+                listed = ", ".join(f"`{each}`" for each in checks)
+                shown = f"{len(checks)} of {total}" if len(checks) > total // 2 else listed
+                yield f"| {OUTCOMES[exception['status']]} | {shown} | {in_cell(exception['reason'])} |"
+            if rest:
+                yield "| works | all others | |"
+            yield ""
+        yield from ("| not usable there | because |", "|---|---|")
+        for name, entry in told["backends"].items():
+            if "unusable" in entry:
+                yield f"| `{name}` | {in_cell(entry['unusable'])} |"
+
+
+def title_of_run(name: str, run: dict[str, Any]) -> str:
+    options = f" with `{json.dumps(run['options'])}`" if run["options"] else ""
+    return f"`{name}`{options}"
+
+
+def cell_of_theme(checks: list[str], run: dict[str, Any]) -> str:
+    """Say how the checks of a theme went: ``works``, or ``works 23, falls back 2``."""
+    status = {check: each["status"] for each in run["exceptions"] for check in each["checks"]}
+    counts = collections.Counter(OUTCOMES[status.get(check, "passed")] for check in checks)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES.values() if counts[outcome])
+
+
+def in_cell(text: str) -> str:
+    """Return a text as it can stand in a cell of a table: nothing in it is markup."""
+    return re.sub(r"([\\`*_\[\]<>{}|$#~])", r"\\\1", text)
 
 
 class RefusalTable(Generated):
@@ -123,6 +195,7 @@ def plain_help() -> Iterator[None]:
 def setup(app: Any) -> dict[str, bool]:
     app.add_directive("backend-table", BackendTable)
     app.add_directive("conformance-checks", ConformanceChecks)
+    app.add_directive("capability-tables", CapabilityTables)
     app.add_directive("refusal-table", RefusalTable)
     app.add_directive("command-help", CommandHelp)
     return {"parallel_read_safe": True}

@@ -16,6 +16,7 @@ RELEASED = {
             from aot_thing.shapes import Shape as Shape
             from aot_thing.shapes import area as area
             from aot_thing.shapes import square as square
+            from aot_thing.shapes import _unit as _unit
         _HOMES = {"shapes": ("Shape", "area", "square")}
         __all__ = sorted(name for names in _HOMES.values() for name in names)
         """,
@@ -36,6 +37,8 @@ RELEASED = {
         def area(shape: Shape, *, unit: str = "mm") -> int: ...
 
         square = Shape(1)
+
+        def _unit() -> str: ...
 
         def beside(shape: Shape) -> None: ...
         """,
@@ -194,6 +197,11 @@ def test_what_breaks_nobody_is_not(released, old, new):
     assert released.breaks() == set()
 
 
+def test_a_private_name_may_go(released):
+    released.change("__init__.py", "    from aot_thing.shapes import _unit as _unit\n", "")
+    assert released.breaks() == set()
+
+
 def test_a_name_may_move_among_modules(released):
     (released.source / "shapes.py").rename(released.source / "forms.py")
     released.change("__init__.py", "aot_thing.shapes", "aot_thing.forms")
@@ -205,6 +213,7 @@ def test_what_the_reference_documents_is_public_wherever_it_lies(released):
     released.change("extra.py", "not_in_the_reference(x: int)", "not_in_the_reference(y: int)")
     # That the page is gone as well is no excuse.
     (released.root / "docs" / "reference" / "aot_thing.md").unlink()
+    released.commit()
     assert ("aot_thing.extra.documented(x)", "parameter-removed") in released.breaks()
     assert not any("not_in_the_reference" in name for name, _ in released.breaks())
 
