@@ -95,7 +95,11 @@ def measure_all() -> dict[str, Any]:
 def unusable(name: str) -> str | None:
     """Return why a backend can't be used here, and what would help; None if it can."""
     found = aot_registry.probe(name)
-    return None if found.usable else without_build(f"{found.reason}. {found.remedy}".replace("..", "."))
+    if found.usable:
+        return None
+    told = [found.reason.rstrip("."), found.remedy.rstrip(".")]
+    # Some reasons, an error's message say, name the remedy already.
+    return without_build(". ".join(told[:1] if told[1] in told[0] else told) + ".")
 
 
 def run(name: str, options: dict[str, Any], only: Iterable[str] | None = None) -> dict[str, Any]:
