@@ -18,6 +18,12 @@ def test_there_are_packages():
     assert {"aot-core", "aot-all"} <= NAMES
 
 
+def test_a_folder_is_a_package_or_the_template():
+    """What has no pyproject.toml is left out by nox and by all tests here: one must not be left out by accident."""
+    folders = {path.name for path in (ROOT / "packages").iterdir() if path.is_dir()}
+    assert folders - NAMES == {"_template"}
+
+
 @each_package
 def test_metadata(package):
     project = package.project
