@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 distributed_training.py ddp results.json aot_core_eager aot_inductor_debug
 
 Trains one small model, in float64, once whole in this process (the reference) and once per backend spread
-over all processes. Process 0 writes the losses of every run as JSON.
+over all processes. Process 0 writes the losses of every run as JSON, or the error that a backend ended it with.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import aot_core
 STEPS = 4
 BATCH = 8
 WIDTH = 12
+BUCKET = 2048  # bytes of gradients; a block has 5 kB
 SEED = 20
 
 
@@ -75,11 +76,19 @@ def distribute_ddp(backend: str) -> tuple[nn.Module, nn.Module]:
     return torch.compile(model, backend=backend), model
 
 
+def distribute_ddp_in_buckets(backend: str) -> tuple[nn.Module, nn.Module]:
+    """Like `distribute_ddp`, with more than one bucket: Dynamo cuts the graph where they end."""
+    model = DistributedDataParallel(build_model(), bucket_cap_mb=BUCKET / 2**20)
+    return torch.compile(model, backend=backend), model
+
+
 def distribute_fsdp(backend: str) -> tuple[nn.Module, nn.Module]:
     """Shard each block and the root; compile each block, between the hooks that gather and free it."""
     model = build_model()
     for layer in model:
-        layer.compile(backend=backend)
+        # Compiled in place, a layer of torch.nn's own is not: Dynamo skips torch's files.
+        if isinstance(layer, Block):
+            layer.compile(backend=backend)
         fully_shard(layer)
     fully_shard(model)
     return model, model
@@ -87,6 +96,7 @@ def distribute_fsdp(backend: str) -> tuple[nn.Module, nn.Module]:
 
 STRATEGIES: dict[str, Callable[[str], tuple[nn.Module, nn.Module]]] = {
     "ddp": distribute_ddp,
+    "ddp-buckets": distribute_ddp_in_buckets,
     "fsdp": distribute_fsdp,
 }
 
@@ -99,9 +109,14 @@ def main(strategy: str, results: str, *backends: str) -> None:
         found: dict[str, dict[str, object]] = {"reference": {"losses": train(whole, whole, 0, 1)}}
         for backend in backends:
             torch.compiler.reset()
-            with aot_core.record_reports() as reports:
-                losses = train(*STRATEGIES[strategy](backend), rank, world)
-            found[backend] = {"losses": losses, "reports": [report.to_dict() for report in reports]}
+            try:
+                with aot_core.record_reports() as reports:
+                    losses = train(*STRATEGIES[strategy](backend), rank, world)
+            except torch._dynamo.exc.BackendCompilerFailed as error:
+                # Compiling fails in all processes alike, before any of them waits for another.
+                found[backend] = {"error": str(error)}
+            else:
+                found[backend] = {"losses": losses, "reports": [report.to_dict() for report in reports]}
         if rank == 0:
             Path(results).write_text(json.dumps(found))
     finally:
