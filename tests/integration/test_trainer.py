@@ -64,7 +64,8 @@ def train(model: LlamaForCausalLM, folder, **how) -> tuple[list[float], list[tor
 
 def assert_same_training(found, expected) -> None:
     assert found[0] == pytest.approx(expected[0], rel=1e-6)
-    torch.testing.assert_close(found[1], expected[1], rtol=1e-9, atol=1e-12)
+    # The model's norms compute in float32 whatever its parameters are, and a decomposition rounds otherwise there.
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-6, atol=1e-7)
 
 
 @pytest.fixture(scope="module")
