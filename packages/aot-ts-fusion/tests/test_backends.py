@@ -187,6 +187,51 @@ def test_strict_raises_without_nvfuser():
     assert "See errors/unusable-fuser" in str(caught.value)
 
 
+@pytest.fixture
+def without_nnc(monkeypatch):
+    from aot_ts_fusion import _compat, executors
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(_compat, "can_fuse_on_cpu", lambda: False)
+    monkeypatch.setattr(executors, "_warned", set())
+
+
+NNC_ASKED_FOR = [(aot_ts_fusion.aot_ts_nnc, {}), (aot_ts_fusion.aot_ts_fusion, {"fuser": "fuser1"})]
+
+
+@pytest.mark.usefixtures("without_nnc")
+@pytest.mark.parametrize(("backend", "options"), NNC_ASKED_FOR, ids=["aot_ts_nnc", "fuser1"])
+def test_without_nnc_there_is_one_warning_and_a_reason_in_each_graph(backend, options, caplog):
+    with caplog.at_level(logging.WARNING, logger="aot_ts_fusion"):
+        found = [each for each in decisions_of(backend, **options) if each.code == "nnc-unusable"]
+    assert [each.stage for each in found] == ["forward", "backward"]
+    assert {"LLVM" in each.detail and "aot_ts_fusion" in each.detail for each in found} == {True}
+    warned = [record for record in caplog.records if record.name.startswith("aot_ts_fusion")]
+    assert len(warned) == 1 and "plain TorchScript" in warned[0].getMessage()
+
+
+@pytest.mark.usefixtures("without_nnc")
+@pytest.mark.parametrize(("backend", "options"), NNC_ASKED_FOR, ids=["aot_ts_nnc", "fuser1"])
+def test_strict_raises_without_nnc(backend, options):
+    with pytest.raises(Exception, match="UnusableFuserError: Fuser 'fuser1', which is NNC, can't") as caught:
+        decisions_of(backend, strict=True, **options)
+    assert "See errors/unusable-fuser" in str(caught.value)
+
+
+def test_with_nnc_nothing_is_said(monkeypatch):
+    from aot_core.protocol import Availability
+    from aot_ts_fusion import nnc
+
+    monkeypatch.setattr(nnc, "nnc_availability", lambda: Availability(True, "as if"))
+    assert "nnc-unusable" not in {each.code for each in decisions_of(aot_ts_fusion.aot_ts_nnc, strict=True)}
+
+
+@pytest.mark.usefixtures("without_nnc")
+def test_other_fusers_are_not_nnc():
+    codes = {each.code for each in decisions_of(aot_ts_fusion.aot_ts_fusion, fuser="fuser3", strict=True)}
+    assert "nnc-unusable" not in codes
+
+
 def test_the_building_blocks_make_a_backend():
     kwargs = aot_ts_fusion.mem_efficient_fusion_kwargs(use_decomps=True)
     assert "decompositions" in kwargs

@@ -18,6 +18,7 @@ from aot_partition import min_cut_partition
 from aot_ts_fusion.callout import FUSIONS_KEY
 from aot_ts_fusion.compile import ts_compile
 from aot_ts_fusion.executors import executor_for, warn_once
+from aot_ts_fusion.nnc import NNC, tell_whether_nnc_fuses
 from aot_ts_fusion.program import Program
 from aot_ts_fusion.regions import call_out_regions
 from aot_ts_fusion.settings import FusionSettings, NNCSettings, TorchScriptSettings
@@ -39,6 +40,8 @@ __all__ = [
 def compile_torchscript(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     """Compile a graph to TorchScript, with the fuser that the options name."""
     settings = cast(TorchScriptSettings, aot_core.current_compilation().settings)
+    if settings.fuser == NNC:
+        tell_whether_nnc_fuses(strict=settings.strict)
     return ts_compile(gm, example_inputs, fuser=settings.fuser)
 
 

@@ -12,7 +12,7 @@ class UnknownFuserError(AotError, ValueError):
 
 
 class UnusableFuserError(AotError, RuntimeError):
-    """nvFuser can't be used here, and strictness was asked for."""
+    """nvFuser or NNC can't be used here, and strictness was asked for."""
 
 
 class UnknownFusionError(AotError, LookupError):

@@ -51,14 +51,7 @@ def probe_nnc() -> Availability:
     found = probe()
     if not found.usable:
         return found
-    import torch
+    # Imported here: a listing imports this module and must not import torch.
+    from aot_ts_fusion.nnc import nnc_availability
 
-    from aot_ts_fusion import _compat
-
-    if torch.cuda.is_available() or _compat.can_fuse_on_cpu():
-        return Availability(True, f"{found.reason}; not yet verified on a GPU")
-    return Availability(
-        False,
-        f"{found.reason} sees no CUDA device, and was built without LLVM, which NNC needs on a CPU",
-        "Use it on a machine with a CUDA device, or use aot_ts_fusion, which runs everywhere.",
-    )
+    return nnc_availability()

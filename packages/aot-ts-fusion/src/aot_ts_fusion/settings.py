@@ -17,6 +17,7 @@ class TorchScriptSettings(Settings):
     Args:
         fuser: One of TorchScript's own fusers, by the name that ``torch.jit.fuser`` gives it. None honours a
             ``torch.jit.fuser(...)`` that is in force when the model is compiled, and is otherwise no fuser.
+        strict: Raise where ``"fuser1"``, which is NNC, can't fuse on this machine, rather than run plain TorchScript.
     """
 
     fuser: Literal["fuser0", "fuser1", "fuser2", "fuser3"] | None = None
