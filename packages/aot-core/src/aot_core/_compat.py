@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import operator
 import re
 import sys
 import threading
@@ -318,6 +319,19 @@ def inductor_pass(change: Callable[[fx.Graph], None], *, uuid: str) -> Iterator[
         config.patch(post_grad_custom_post_pass=[*several(earlier), Pass()] if several else passes),
     ):
         yield
+
+
+def with_stride_order(value: fx.Node) -> fx.Node:
+    """Add to Inductor's graph what keeps a value's dimensions in the order in which they lie in memory."""
+    importlib.import_module("torch._inductor.inductor_prims")
+    order = torch.ops.prims.inductor_force_stride_order.default
+    return value.graph.call_function(order, (value, list(value.meta["val"].stride())))
+
+
+def forward_returns() -> int | None:
+    """Return how many values the forward of the graph under way returns besides what it saves, if that is known."""
+    count: int | None = getattr(_last_metadata(), "num_forward_returns", None)
+    return count
 
 
 def _symbols_of_tensors(shape_env: Any) -> set[str]:
@@ -1096,6 +1110,18 @@ def may_alias_unmarked(op: Any) -> bool:
     """
     tag = getattr(torch.Tag, "maybe_aliasing_or_mutating", None)
     return tag is not None and tag in op.tags and not written_argument_names(op, {})
+
+
+def viewed_by(node: fx.Node) -> fx.Node | None:
+    """Return what a node of a traced graph is a view of, or part of views of; None if it is no view."""
+    source = node.args[0] if node.args else None
+    if node.op != "call_function" or not isinstance(source, torch.fx.Node):
+        return None
+    if node.target is operator.getitem:
+        return source if viewed_by(source) is not None else None
+    schema = getattr(node.target, "_schema", None)
+    alias = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
+    return source if alias is not None and not alias.is_write else None
 
 
 def changes_metadata(op: Any) -> bool:

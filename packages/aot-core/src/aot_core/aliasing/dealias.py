@@ -21,21 +21,12 @@ from torch import fx
 
 from aot_core import _compat
 from aot_core.aliasing.apart import watch_apart
-from aot_core.aliasing.effects import Effects, copies_or_views, fake_like, find_effects, node_name
-from aot_core.aliasing.explicit_copies import make_copies_explicit
-from aot_core.aliasing.histories import (
-    detach_outputs,
-    return_histories,
-    with_dead_ends,
-    with_histories,
-    with_unrecorded_views,
-)
-from aot_core.aliasing.memory import geometry_of, has_memory, overlaps_itself, storage_address
+from aot_core.aliasing.effects import Effects, fake_like, find_effects
+from aot_core.aliasing.memory import geometry_of, has_memory, storage_address
 from aot_core.aliasing.merge import merge_aliases
-from aot_core.aliasing.refusals import refuse_opaque_views, refuse_unsupported
-from aot_core.aliasing.same_tensors import are_noted, find_same_tensors
+from aot_core.aliasing.preparation import prepare
+from aot_core.aliasing.refusals import refuse_opaque_views
 from aot_core.aliasing.signature import AliasSignature, read_signature
-from aot_core.aliasing.single_views import split_returned_views
 from aot_core.compilation import Compilation
 from aot_core.errors import UnsupportedAliasingError
 from aot_core.graph_copy import copy_graph
@@ -71,52 +62,11 @@ def compile_without_aliases(
         UnsupportedAliasingError: the example inputs share memory in a way that can't be supported. A call
             whose inputs do raises it as well.
     """
-    gm = split_returned_views(gm)
+    prepared = prepare(gm, example_inputs, subject=compilation.subject)
     watched = [i for i, x in enumerate(example_inputs) if has_memory(x)]
-    effects = find_effects(gm, example_inputs) if needs_a_look(gm, example_inputs) else None
-    with_history: list[int] = []
-    if effects is not None:
-        refuse_unsupported(gm, example_inputs, effects, subject=compilation.subject)
-        if effects.copies:
-            gm = make_copies_explicit(gm, effects.copies)
-        if effects.detached and torch.is_grad_enabled():
-            with_history = effects.detached
-            gm = return_histories(gm, with_history)
-        if effects.lone_views and torch.is_grad_enabled():
-            gm = detach_outputs(gm, effects.lone_views)
-    same = find_same_tensors(gm, effects)
-    if same:
-        gm = same.removed_from(gm)
-    variants = _Variants(gm, watched, compile_graph, compilation, effects)
+    variants = _Variants(prepared.gm, watched, compile_graph, compilation, prepared.effects)
     compiled = variants.compile(example_inputs)
-    if with_history:
-        compiled = with_histories(compiled, with_history)
-    if effects is not None and effects.dead_ends and torch.is_grad_enabled():
-        compiled = with_dead_ends(compiled, effects.dead_ends)
-    unrecorded = variants.unrecorded_views(example_inputs)
-    if unrecorded:
-        compiled = with_unrecorded_views(compiled, unrecorded)
-    return same.put_back(compiled) if same else compiled
-
-
-def needs_a_look(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
-    """Tell whether effects of a graph could matter that AOTAutograd doesn't tell; looking costs a fake run."""
-    tensors = [x for x in inputs if has_memory(x)]
-    return (
-        not are_noted(gm)
-        or any(map(overlaps_itself, tensors))
-        or any(_compat.hides_from_autograd(n) or node_name(n) in _GEOMETRY_CHANGES for n in gm.graph.nodes)
-        or (any(map(copies_or_views, gm.graph.nodes)) and not all(x.is_contiguous() for x in tensors))
-    )
-
-
-_GEOMETRY_CHANGES = frozenset(
-    f"{name}_"
-    for name in (
-        *("as_strided", "resize", "resize_as", "set", "squeeze", "swapaxes", "swapdims", "t", "transpose"),
-        "unsqueeze",
-    )
-)
+    return prepared.finish(compiled, variants.unrecorded_views(example_inputs))
 
 
 def _with_constants(

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aot_core import _compat
-from aot_core.aliasing.memory import has_memory, storage_address
+from aot_core.analysis.view_makers import find_makers
 
 if TYPE_CHECKING:
     from torch import fx
@@ -65,28 +65,18 @@ def keep_returned_writes_(graph: fx.Graph) -> None:
     }
     if not written:
         return
-    makers = _makers(graph)
-    returned = {makers.get(node, node): None for node in graph.output_node().all_input_nodes}
+    makers = find_makers(graph)
+    returned = {makers[node]: None for node in graph.output_node().all_input_nodes}
     for value in returned:
         if value not in written and _may_lie_in(value, written, makers):
             _return_copy_of_(value)
-
-
-def _makers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
-    """Return for each node with a tensor the first one whose tensor lies in the same memory: of which it is a view."""
-    first: dict[int, fx.Node] = {}
-    return {
-        node: first.setdefault(storage_address(node.meta["val"]), node)
-        for node in graph.nodes
-        if has_memory(node.meta.get("val"))
-    }
 
 
 def _may_lie_in(value: fx.Node, written: set[Any], makers: dict[fx.Node, fx.Node]) -> bool:
     """Tell whether Inductor may make a value by writing to one of these inputs."""
     seen, todo = {value}, [value]
     while todo:
-        new = {makers.get(node, node) for node in _written_for(todo.pop())} - seen
+        new = {makers[node] for node in _written_for(todo.pop())} - seen
         if not written.isdisjoint(new):
             return True
         seen |= new

@@ -2,21 +2,23 @@
 
 ::
 
-    graph ──> parts of a split made one by one ──> outputs that are one tensor with another taken out ──> AOTAutograd
-                                                                                                             │
-    outputs <── put back <── as compiled, or uncompiled where inputs share memory otherwise <── a call <─────┘
+    graph ──> prepared ──> AOTAutograd ──> partition: what is saved is kept ──> Inductor: what is returned is kept
+                                                                                    │
+    outputs <── finished <── a call: as compiled, or uncompiled where inputs share memory otherwise
 
-The same is done for this package's backends in `aot_core.aliasing`, which compiles another variant where this runs the
-graph as it is: torch's backends can be called again only by Dynamo.
+This package's own backends prepare graphs in the same way (`aot_core.aliasing`), and compile a variant where this runs
+the graph as it is: torch's can be called again only by Dynamo.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from aot_core import _compat
@@ -24,10 +26,12 @@ from aot_core.__about__ import __version__
 from aot_core.aliasing.apart import watch_apart
 from aot_core.aliasing.effects import find_effects
 from aot_core.aliasing.memory import has_memory
-from aot_core.aliasing.same_tensors import are_noted, find_same_tensors
+from aot_core.aliasing.preparation import prepare
+from aot_core.aliasing.same_tensors import are_noted
 from aot_core.aliasing.signature import read_signature
-from aot_core.aliasing.single_views import split_returned_views
+from aot_core.analysis.returned_views import keep_returned_strides_
 from aot_core.analysis.returned_writes import keep_returned_writes_
+from aot_core.analysis.saved_views import saving_copies
 
 __all__ = ["minding_aliases"]
 
@@ -40,26 +44,34 @@ def minding_aliases(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
     Only looks at graphs whose nodes carry fake tensors, as Dynamo's do.
     """
 
+    signature = inspect.signature(compile_graph)
+
     @functools.wraps(compile_graph)
     def run(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
         if not (isinstance(graph, fx.GraphModule) and are_noted(graph)):
             return compile_graph(graph, inputs, *args, **kwargs)  # type: ignore[no-any-return]
-        gm = split_returned_views(graph)
-        same = find_same_tensors(gm, None)
-        if same:
-            gm = same.removed_from(gm)
+        prepared = prepare(graph, inputs, subject="A graph")
+        call = signature.bind(prepared.gm, inputs, *args, **kwargs)
+        call.apply_defaults()
+        call.arguments["partition_fn"] = saving_copies(call.arguments["partition_fn"])
         _compat.forget_metadata()
-        with _compat.inductor_pass(keep_returned_writes_, uuid=f"aot_core.analysis-{__version__}"):
-            compiled: Callable[..., Any] = compile_graph(gm, inputs, *args, **kwargs)
-        changed = _compat.changed_inputs(gm, len(inputs))
+        with _compat.inductor_pass(_keep_outputs_, uuid=f"aot_core.analysis-{__version__}"):
+            compiled: Callable[..., Any] = compile_graph(*call.args, **call.kwargs)
+        changed = _compat.changed_inputs(prepared.gm, len(inputs))
         if changed is None:  # AOTAutograd merged inputs, and notes what changes of those
-            changed = frozenset(find_effects(graph, inputs).changed)
-        call = same.put_back(compiled) if same else compiled
+            changed = frozenset((prepared.effects or find_effects(graph, inputs)).changed)
+        unrecorded = prepared.effects.unrecorded if prepared.effects and torch.is_grad_enabled() else {}
+        finished = prepared.finish(compiled, unrecorded)
         if changed:
-            call = _for_this_sharing(call, graph, inputs, changed)
-        return call if call is compiled else functools.wraps(compiled)(call)
+            finished = _for_this_sharing(finished, graph, inputs, changed)
+        return finished if finished is compiled else functools.wraps(compiled)(finished)
 
     return run
+
+
+def _keep_outputs_(graph: fx.Graph) -> None:
+    keep_returned_writes_(graph)
+    keep_returned_strides_(graph)
 
 
 def _for_this_sharing(
