@@ -195,3 +195,21 @@ def test_two_drawings_of_a_region_differ():
     x = torch.ones(64)
     one, other = region_of(lambda x: (torch.rand_like(x), torch.rand_like(x)), x)([x])
     assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("function", "taken"),
+    [
+        (lambda x, full: x.expand(4, 5, 3).exp() * 2, True),
+        (lambda x, full: (x.expand(4, 5, 3) * full).sum(-1), True),
+        (lambda x, full: ((x.expand(4, 5, 3) / 3).exp() * full).sum(-1), True),
+        (lambda x, full: x.expand(4, 5, 3).exp().sum(-1), False),
+        (lambda x, full: x.expand(4, 5, 3).permute(1, 0, 2).exp().amax(-1), False),
+        (lambda x, full: x.expand(4, 5, 3) / x.expand(4, 5, 3).square().sum(-1, keepdim=True), False),
+        (lambda x, full: (x.expand(4, 5, 3) * full[:, :1].expand(4, 5, 3)).sum(-1), False),
+    ],
+)
+def test_what_is_repeated_is_not_reduced_before_it_is_met_in_full(function, taken):
+    """A row comes out where four are due, or an assertion fails inside nvFuser."""
+    found = refusals(function, torch.randn(5, 3), torch.randn(4, 5, 3))
+    assert ("repeats what is reduced" in found) is not taken

@@ -15,6 +15,7 @@ from torch import fx
 
 from aot_partition.nvfuser.definition import Value
 from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
+from aot_partition.nvfuser.expansions import reduced_while_repeated
 from aot_partition.nvfuser.rules import rule
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -154,7 +155,7 @@ def _without_ones(sizes: Sequence[Any]) -> list[Any]:
     return [size for size in sizes if not _is_one(size)]
 
 
-@rule(aten.expand.default, aten.expand_copy.default, kind="shape")
+@rule(aten.expand.default, aten.expand_copy.default, kind="shape", claim=reduced_while_repeated)
 def expand(e: Emitter, self: fx.Node, size: Sequence[Any], implicit: bool = False) -> Value:
     """Dimensions of size 1 repeated, others added in front."""
     if tuple(meta(self).shape) == tuple(e.out.shape):
@@ -163,7 +164,7 @@ def expand(e: Emitter, self: fx.Node, size: Sequence[Any], implicit: bool = Fals
     return e.expanded(e.tensor(self), meta(self).shape, e.out.shape)
 
 
-@rule(prims.broadcast_in_dim.default, kind="shape")
+@rule(prims.broadcast_in_dim.default, kind="shape", claim=reduced_while_repeated)
 def broadcast_in_dim(
     e: Emitter, a: fx.Node, shape: Sequence[Any], broadcast_dimensions: Sequence[int]
 ) -> Value:
