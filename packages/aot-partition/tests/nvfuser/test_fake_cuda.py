@@ -35,6 +35,12 @@ def test_indexing_stands_between_arithmetic():
     assert " chains, 0 not compiled" in done.stdout, done.stdout
 
 
+def test_dimensions_of_size_1_are_normalized_over():
+    done = fake_cuda.run(90, str(PROGRAMS / "normalizations.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " normalizations, 0 not compiled" in done.stdout, done.stdout
+
+
 def test_a_fusion_that_can_not_be_compiled_is_noticed():
     """The check can fail: nvFuser refuses to reshape to another number of elements."""
     done = fake_cuda.run(90, str(PROGRAMS / "refused_fusion.py"))

@@ -23,12 +23,20 @@ aten, prims = torch.ops.aten, torch.ops.prims
 Dims = Sequence[int] | int | None
 
 
-def reduced_dims(x: fx.Node, dim: Dims) -> list[int]:
-    """The dimensions that are reduced, counted from the front; all, if none is named."""
-    rank = meta(x).dim()
+def reduced_dims(x: fx.Node, dim: Dims, *, keepdim: bool) -> list[int]:
+    """The dimensions that are reduced, counted from the front; all, if none is named.
+
+    Of several that are kept, those of size 1 are left out: nvFuser takes them away and adds them again, and in a
+    normalization then trips over its own broadcast.
+    """
+    sizes = meta(x).shape
     if dim is None or (not isinstance(dim, int) and not len(dim)):
-        return list(range(rank))
-    return sorted({positive(each, rank) for each in ([dim] if isinstance(dim, int) else dim)}) if rank else []
+        dims = list(range(len(sizes)))
+    else:
+        named = [dim] if isinstance(dim, int) else dim
+        dims = sorted({positive(each, len(sizes)) for each in named}) if sizes else []
+    above_one = [each for each in dims if not (type(sizes[each]) is int and sizes[each] == 1)]
+    return above_one if keepdim and above_one else dims
 
 
 def reduced(
@@ -57,7 +65,7 @@ def sum_of(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False, *
 
 def _accumulated(e: Emitter, name: str, x: fx.Node, dim: Dims, keepdim: bool) -> Value:
     """Add or multiply elements up in the dtype of the result. nvFuser makes int64 of int32 and bool by itself."""
-    dtype, dims = compute_dtype(e.out.dtype), reduced_dims(x, dim)
+    dtype, dims = compute_dtype(e.out.dtype), reduced_dims(x, dim, keepdim=keepdim)
     made = reduced(e, name, e.operand(x, dtype), meta(x).dim(), dims, keepdim)
     if dims and dtype in (torch.int32, torch.bool):
         made = e.cast(made, torch.int64, dtype)
@@ -67,7 +75,7 @@ def _accumulated(e: Emitter, name: str, x: fx.Node, dim: Dims, keepdim: bool) ->
 @rule(aten.mean.default, aten.mean.dim, kind="reduction")
 def mean(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False, **_: Any) -> Value:
     """The mean."""
-    dtype, dims = compute_dtype(e.out.dtype), reduced_dims(self, dim)
+    dtype, dims = compute_dtype(e.out.dtype), reduced_dims(self, dim, keepdim=keepdim)
     made = reduced(e, "sum", e.operand(self, dtype), meta(self).dim(), dims, keepdim)
     return e.result(e.ops.truediv(made, element_count(e, self, dims)), dtype)
 
@@ -85,7 +93,14 @@ def _extreme(name: str) -> Callable[..., Value]:
     def emit(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False, **_: Any) -> Value:
         # Of booleans: 0 < 1.
         dtype = torch.int64 if e.out.dtype is torch.bool else compute_dtype(e.out.dtype)
-        made = reduced(e, name, e.operand(self, dtype), meta(self).dim(), reduced_dims(self, dim), keepdim)
+        made = reduced(
+            e,
+            name,
+            e.operand(self, dtype),
+            meta(self).dim(),
+            reduced_dims(self, dim, keepdim=keepdim),
+            keepdim,
+        )
         return e.ops.ne(made, e.constant(0, dtype)) if e.out.dtype is torch.bool else e.result(made, dtype)
 
     return emit
@@ -105,7 +120,7 @@ def product(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False, 
 def any_of(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether an element is not zero."""
     true = e.ops.cast(truth(e, self), torch.int64)
-    made = reduced(e, "max", true, meta(self).dim(), reduced_dims(self, dim), keepdim)
+    made = reduced(e, "max", true, meta(self).dim(), reduced_dims(self, dim, keepdim=keepdim), keepdim)
     return e.ops.ne(made, e.constant(0, torch.int64))
 
 
@@ -113,7 +128,7 @@ def any_of(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False) -
 def all_of(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether no element is zero."""
     true = e.ops.cast(truth(e, self), torch.int64)
-    made = reduced(e, "min", true, meta(self).dim(), reduced_dims(self, dim), keepdim)
+    made = reduced(e, "min", true, meta(self).dim(), reduced_dims(self, dim, keepdim=keepdim), keepdim)
     return e.ops.ne(made, e.constant(0, torch.int64))
 
 
@@ -147,7 +162,7 @@ def variance_and_mean(
 def _variance_and_mean(
     e: Emitter, x: fx.Node, dim: Dims, correction: float | None, keepdim: bool, target: torch.dtype
 ) -> tuple[Value, Value]:
-    dtype, dims, rank = compute_dtype(target), reduced_dims(x, dim), meta(x).dim()
+    dtype, dims, rank = compute_dtype(target), reduced_dims(x, dim, keepdim=keepdim), meta(x).dim()
     value = e.operand(x, dtype)
     if not rank:
         # One element: reduced along a dimension of size 1.
