@@ -385,3 +385,15 @@ def random_numbers_drawn_as(
             return tree_map(widened, result)
 
     return Narrow()
+
+
+def is_tensor_of_module(node: Any) -> bool:
+    """Tell whether an input of a graph that Dynamo captured is a parameter or buffer of a module.
+
+    Dynamo notes where it found each: ``"L['self']._modules['first']._parameters['weight']"``.
+    """
+    source = getattr(node, "_dynamo_source", None)
+    # A method up to torch 2.9, a property since.
+    name = getattr(source, "name", None)
+    name = name() if callable(name) else name
+    return isinstance(name, str) and ("._parameters[" in name or "._buffers[" in name)

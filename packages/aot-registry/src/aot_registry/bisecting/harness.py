@@ -36,7 +36,28 @@ def random_tensor(
     return memory.detach().as_strided(size, stride, offset).detach().requires_grad_(requires_grad)
 
 
-def observe(graph: Any, make_inputs: Any, backend: Any, seed: int, wide: bool = False) -> dict[str, Any]:
+class Model(torch.nn.Module):
+    """Calls a graph with some of its inputs held as parameters and buffers: compilers treat those otherwise."""
+
+    def __init__(self, graph: Any, inputs: list[Any], held: Sequence[int]) -> None:
+        super().__init__()
+        self.graph = graph
+        self.of_call = [i not in held for i in range(len(inputs))]
+        for i in held:
+            register = self.register_parameter if inputs[i].requires_grad else self.register_buffer
+            register(f"x{i}", inputs[i])
+
+    def forward(self, *others: Any) -> Any:
+        inputs, taken = [], 0
+        for i, of_call in enumerate(self.of_call):
+            inputs.append(others[taken] if of_call else getattr(self, f"x{i}"))
+            taken += of_call
+        return self.graph(*inputs)
+
+
+def observe(
+    graph: Any, make_inputs: Any, held: Sequence[int], backend: Any, seed: int, wide: bool = False
+) -> dict[str, Any]:
     """Run the graph forward and backward, and return all that is seen."""
     torch.compiler.reset()
     torch.manual_seed(seed)
@@ -48,9 +69,13 @@ def observe(graph: Any, make_inputs: Any, backend: Any, seed: int, wide: bool = 
             else x
             for x in inputs
         ]
+    for i in held:
+        if inputs[i].requires_grad:
+            inputs[i] = torch.nn.Parameter(inputs[i])
     torch.manual_seed(seed)
-    run = graph if backend is None else torch.compile(graph, backend=backend)
-    outputs = run(*inputs)
+    model = Model(graph, inputs, held)
+    run = model if backend is None else torch.compile(model, backend=backend)
+    outputs = run(*(x for i, x in enumerate(inputs) if i not in held))
     seen: dict[str, Any] = {"random state": torch.get_rng_state()}
     tensors = {f"output[{i}]": y for i, y in enumerate(outputs) if isinstance(y, torch.Tensor)}
     given = {f"input[{i}]": x for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
@@ -101,16 +126,21 @@ def differs(want: Any, have: Any, exact: Any, relative: float) -> str | None:
 
 
 def check(
-    graph: Callable[..., Any], make_inputs: Callable[[], list[Any]], backend: Any, seed: int, relative: float
+    graph: Callable[..., Any],
+    make_inputs: Callable[[], list[Any]],
+    held: Sequence[int],
+    backend: Any,
+    seed: int,
+    relative: float,
 ) -> int:
     """Compare the compiled graph with eager. Return 1 if they differ, which is the fault, and 0 if not."""
-    want = observe(graph, make_inputs, None, seed)
+    want = observe(graph, make_inputs, held, None, seed)
     try:
-        exact = observe(graph, make_inputs, None, seed, wide=True)
+        exact = observe(graph, make_inputs, held, None, seed, wide=True)
     except Exception:
         exact = {}
     try:
-        have = observe(graph, make_inputs, backend, seed)
+        have = observe(graph, make_inputs, held, backend, seed)
     except Exception as error:
         print(f"FAULT the compiled graph raises {type(error).__name__}: {str(error).splitlines()[0]}")
         return 1
@@ -125,4 +155,4 @@ def check(
 
 # --- to here ---
 
-__all__ = ["check", "differs", "observe", "random_tensor", "sys"]
+__all__ = ["Model", "check", "differs", "observe", "random_tensor", "sys"]

@@ -61,7 +61,7 @@ from torch import device
 {setup}
 SEED = {seed}
 RELATIVE = {relative}  # an error up to this part of the largest value needs no explanation
-
+HELD = {held}  # inputs of the graph that are parameters and buffers of the model
 
 {graph}
 
@@ -73,7 +73,7 @@ def make_inputs() -> list[Any]:
 
 if __name__ == "__main__":
     with torch.set_grad_enabled({grad_enabled}):
-        sys.exit(check(Graph(), make_inputs, BACKEND, SEED, RELATIVE))
+        sys.exit(check(Graph(), make_inputs, HELD, BACKEND, SEED, RELATIVE))
 '''
 
 
@@ -125,6 +125,7 @@ def write(
                 setup=_setup_code(backend, bench.backend, bench.options),
                 seed=seed,
                 relative=relative,
+                held=captured.held,
                 graph=code,
                 inputs=inputs,
                 harness=_harness_code(),

@@ -63,12 +63,14 @@ class Captured:
 
     Args:
         gm: A copy.
+        held: Positions of the inputs that are parameters and buffers of a module.
         inputs: Copies of what it was first called with, if it was and values are kept.
         memory: Which memory each input lies in, as a number; None for what has none.
         reached: Whether the backend handed it to AOTAutograd.
     """
 
     gm: fx.GraphModule
+    held: list[int]
     inputs: list[Any] | None = None
     memory: list[int | None] = dataclasses.field(default_factory=list)
     reached: bool = False
@@ -180,7 +182,9 @@ class Trial:
     ) -> Callable[..., Any]:
         """Compile a graph of Dynamo's as far as stage and limits say."""
         number, limits = len(self.captured), self._limits
-        captured = Captured(copy_graph(gm))
+        placeholders = gm.graph.find_nodes(op="placeholder")
+        held = [i for i, node in enumerate(placeholders) if _compat.is_tensor_of_module(node)]
+        captured = Captured(copy_graph(gm), held)
         self.captured.append(captured)
         self._current = number
         last = limits.graphs is not None and number == limits.graphs - 1
