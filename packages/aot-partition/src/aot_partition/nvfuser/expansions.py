@@ -32,27 +32,25 @@ def reduced_while_repeated(node: fx.Node, *args: Any, **kwargs: Any) -> str | No
     while todo:
         value = todo.pop()
         for user in value.users:
-            if user.op == "output" or user in seen:
-                continue
-            made = meta(user)
-            if not isinstance(made, torch.Tensor) or made.dim() == 0:
+            kind = _kind(user)
+            if kind == "reduction":
                 return "repeats what is reduced"
-            if not _is_moved(user):
-                if tuple(made.shape) != tuple(meta(value).shape):
-                    return "repeats what is reduced"
-                if _meets_a_full_tensor(user, made.shape, seen):
-                    continue
-            seen.add(user)
-            todo.append(user)
+            made = None if user.op == "output" else meta(user)
+            if user in seen or not isinstance(made, torch.Tensor):
+                continue
+            same_shape = tuple(made.shape) == tuple(meta(value).shape)
+            # What gathers or scatters takes only what has been given its full size.
+            if kind == "shape" or (same_shape and not _meets_a_full_tensor(user, made.shape, seen)):
+                seen.add(user)
+                todo.append(user)
     return None
 
 
-def _is_moved(node: fx.Node) -> bool:
-    """Tell whether a node only gives elements another place."""
+def _kind(node: fx.Node) -> str | None:
     from aot_partition.nvfuser.rules import rules  # a rule asks for this module
 
     known = rules().get(node.target)
-    return known is not None and known.kind == "shape"
+    return None if known is None else known.kind
 
 
 def _meets_a_full_tensor(node: fx.Node, shape: Sequence[Any], repeated: set[fx.Node]) -> bool:
