@@ -38,9 +38,8 @@ def reduced_while_repeated(node: fx.Node, *args: Any, **kwargs: Any) -> str | No
             made = None if user.op == "output" else meta(user)
             if user in seen or not isinstance(made, torch.Tensor):
                 continue
-            same_shape = tuple(made.shape) == tuple(meta(value).shape)
-            # What gathers or scatters takes only what has been given its full size.
-            if kind == "shape" or (same_shape and not _meets_a_full_tensor(user, made.shape, seen)):
+            # What is indexed or scattered is given its full size first.
+            if kind == "shape" or (kind == "compute" and not _meets_a_full_tensor(user, made.shape, seen)):
                 seen.add(user)
                 todo.append(user)
     return None
