@@ -115,8 +115,9 @@ def test_any_choice_computes_the_same(seed):
 
         outputs, gradients, _ = step(function, *inputs)
         ours = run_with(partition, function, *inputs)
-        torch.testing.assert_close(ours[0], outputs)
-        torch.testing.assert_close(ours[1], gradients, rtol=1e-4, atol=1e-4)
+        # Some programs overflow, and have NaNs in eager too.
+        torch.testing.assert_close(ours[0], outputs, equal_nan=True)
+        torch.testing.assert_close(ours[1], gradients, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 def test_a_schedule_may_compute_a_value_several_times():
