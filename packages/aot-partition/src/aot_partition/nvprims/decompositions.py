@@ -40,7 +40,8 @@ CHOSEN = (
 KEPT = (
     "_reshape_alias _unsafe_index_put _unsafe_masked_index_put_accumulate _upsample_nearest_exact1d "
     "_upsample_nearest_exact2d _upsample_nearest_exact3d affine_grid_generator cdist col2im embedding_dense_backward "
-    "im2col index_add max_unpool2d max_unpool3d reflection_pad1d reflection_pad1d_backward reflection_pad2d "
+    "im2col index_add max_unpool2d max_unpool3d multilabel_margin_loss_forward reflection_pad1d "
+    "reflection_pad1d_backward reflection_pad2d "
     "reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward replication_pad1d replication_pad2d "
     "replication_pad3d resize_as unfold_backward upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
     "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d"
