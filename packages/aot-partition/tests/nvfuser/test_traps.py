@@ -213,3 +213,11 @@ def test_what_is_repeated_is_not_reduced_before_it_is_met_in_full(function, take
     """A row comes out where four are due, or an assertion fails inside nvFuser."""
     found = refusals(function, torch.randn(5, 3), torch.randn(4, 5, 3))
     assert ("repeats what is reduced" in found) is not taken
+
+
+def test_an_input_of_several_reductions_is_a_value_of_each():
+    """nvFuser fills it up with one neutral element, and asserts that both ask for the same."""
+    x = torch.randn(4, 5, 6)
+    region = check(lambda x: (x.amin(1), x.amax(1), x.sum(1)), x)
+    assert operations(region).count("set") == 3
+    assert "set" not in operations(check(lambda x: x.amax(1), x))

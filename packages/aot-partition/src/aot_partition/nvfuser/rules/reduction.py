@@ -14,7 +14,7 @@ from torch import fx
 
 from aot_partition.nvfuser.definition import Value
 from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
-from aot_partition.nvfuser.rules import rule
+from aot_partition.nvfuser.rules import rule, rules
 from aot_partition.nvfuser.rules.comparison import truth
 from aot_partition.nvfuser.rules.shape import positive
 
@@ -37,6 +37,22 @@ def reduced_dims(x: fx.Node, dim: Dims, *, keepdim: bool) -> list[int]:
         dims = sorted({positive(each, len(sizes)) for each in named}) if sizes else []
     above_one = [each for each in dims if not (type(sizes[each]) is int and sizes[each] == 1)]
     return above_one if keepdim and above_one else dims
+
+
+def reduced_operand(e: Emitter, x: fx.Node, dtype: torch.dtype) -> Value:
+    """What is reduced, in a dtype: an input that several reductions take is given to each as a value of its own.
+
+    nvFuser fills what lies beyond an input's end with the neutral element of its reduction, and asserts that there is
+    only one.
+    """
+    value: Value = e.operand(x, dtype)
+    shared = x.op == "placeholder" and sum(_is_reduction(user) for user in x.users) > 1
+    return e.ops.set(value) if shared else value
+
+
+def _is_reduction(node: fx.Node) -> bool:
+    known = rules().get(node.target)
+    return known is not None and known.kind == "reduction"
 
 
 def reduced(
@@ -66,7 +82,7 @@ def sum_of(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False, *
 def _accumulated(e: Emitter, name: str, x: fx.Node, dim: Dims, keepdim: bool) -> Value:
     """Add or multiply elements up in the dtype of the result. nvFuser makes int64 of int32 and bool by itself."""
     dtype, dims = compute_dtype(e.out.dtype), reduced_dims(x, dim, keepdim=keepdim)
-    made = reduced(e, name, e.operand(x, dtype), meta(x).dim(), dims, keepdim)
+    made = reduced(e, name, reduced_operand(e, x, dtype), meta(x).dim(), dims, keepdim)
     if dims and dtype in (torch.int32, torch.bool):
         made = e.cast(made, torch.int64, dtype)
     return e.result(made, dtype)
@@ -76,7 +92,7 @@ def _accumulated(e: Emitter, name: str, x: fx.Node, dim: Dims, keepdim: bool) ->
 def mean(e: Emitter, self: fx.Node, dim: Dims = None, keepdim: bool = False, **_: Any) -> Value:
     """The mean."""
     dtype, dims = compute_dtype(e.out.dtype), reduced_dims(self, dim, keepdim=keepdim)
-    made = reduced(e, "sum", e.operand(self, dtype), meta(self).dim(), dims, keepdim)
+    made = reduced(e, "sum", reduced_operand(e, self, dtype), meta(self).dim(), dims, keepdim)
     return e.result(e.ops.truediv(made, element_count(e, self, dims)), dtype)
 
 
@@ -96,7 +112,7 @@ def _extreme(name: str) -> Callable[..., Value]:
         made = reduced(
             e,
             name,
-            e.operand(self, dtype),
+            reduced_operand(e, self, dtype),
             meta(self).dim(),
             reduced_dims(self, dim, keepdim=keepdim),
             keepdim,
@@ -193,7 +209,7 @@ def first_index(
 def _arg_extreme(name: str) -> Callable[..., Value]:
     def emit(e: Emitter, self: fx.Node, dim: int | None = None, keepdim: bool = False) -> Value:
         sizes, dtype = tuple(meta(self).shape), _ordered_dtype(meta(self).dtype)
-        value = e.operand(self, dtype)
+        value = reduced_operand(e, self, dtype)
         if not sizes:
             return e.full((), 0, torch.int64)
         if dim is None:
@@ -222,7 +238,7 @@ def _extreme_and_place(name: str) -> Callable[..., tuple[Value, Value]]:
         if not sizes:
             return e.ops.set(e.tensor(self)), e.full((), 0, torch.int64)
         dtype, dim = _ordered_dtype(source), positive(dim, len(sizes))
-        value = e.operand(self, dtype)
+        value = reduced_operand(e, self, dtype)
         best = e.ops(name, value, (dim,))
         place = first_index(e, value, dtype, sizes, dim, best)
         if keepdim:
