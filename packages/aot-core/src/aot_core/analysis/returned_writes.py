@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aot_core import _compat
-from aot_core.analysis.view_makers import find_makers
+from aot_core.analysis.view_makers import add_copy, find_makers
 
 if TYPE_CHECKING:
     from torch import fx
@@ -102,10 +102,6 @@ def _is_write(node: fx.Node) -> bool:
 def _return_copy_of_(value: fx.Node) -> None:
     """Have whatever reads a value read a copy, but for what is written next into the same memory."""
     readers = [user for user in value.users if not _is_write(user) and user.target is not _aten.copy_.default]
-    with value.graph.inserting_after(value):
-        copy = value.graph.call_function(_aten.clone.default, (value,))
-    copy.meta = dict(value.meta)
-    with _compat.fake_mode_of(value.meta["val"]):
-        copy.meta["val"] = _aten.clone.default(value.meta["val"])
+    copy = add_copy(value)
     for reader in readers:
         reader.replace_input_with(value, copy)

@@ -25,8 +25,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aot_core import _compat
-from aot_core.analysis.view_makers import find_makers
+from aot_core.analysis.view_makers import add_copy, find_makers
 
 __all__ = ["saving_copies"]
 
@@ -74,11 +73,7 @@ def _save_copies_(forward: fx.GraphModule, count: int, written: set[str]) -> Non
         ):
             return value
         if value not in copies:
-            with graph.inserting_after(value):
-                copies[value] = graph.call_function(torch.ops.aten.clone.default, (value,))
-            copies[value].meta = dict(value.meta)
-            with _compat.fake_mode_of(value.meta["val"]):
-                copies[value].meta["val"] = torch.ops.aten.clone.default(value.meta["val"])
+            copies[value] = add_copy(value)
         return copies[value]
 
     output = graph.output_node()

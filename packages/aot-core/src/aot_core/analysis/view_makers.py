@@ -1,15 +1,17 @@
-"""What the views in a traced graph are views of."""
+"""What the views in a traced graph are views of, and copies in their place."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import torch
 
 from aot_core import _compat
 
 if TYPE_CHECKING:
     from torch import fx
 
-__all__ = ["find_makers"]
+__all__ = ["add_copy", "find_makers"]
 
 
 def find_makers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
@@ -25,3 +27,14 @@ def find_makers(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
         viewed = _compat.viewed_by(node)
         makers[node] = node if viewed is None else makers[viewed]
     return makers
+
+
+def add_copy(value: fx.Node) -> fx.Node:
+    """Add a copy of a tensor to its graph, right behind it, with its notes and a fake tensor of its own."""
+    clone = torch.ops.aten.clone.default
+    with value.graph.inserting_after(value):
+        copy = value.graph.call_function(clone, (value,))
+    copy.meta = dict(value.meta)
+    with _compat.fake_mode_of(value.meta["val"]):
+        copy.meta["val"] = clone(value.meta["val"])
+    return copy
