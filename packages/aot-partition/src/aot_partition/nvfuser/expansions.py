@@ -26,13 +26,15 @@ EXPANDING = (torch.ops.aten.expand, torch.ops.aten.expand_copy, torch.ops.prims.
 
 def reduced_while_repeated(node: fx.Node, *args: Any, **kwargs: Any) -> str | None:
     """Return a reason not to take an ``expand``: what it repeats reaches a reduction, and no tensor in full before."""
+    from aot_partition.nvfuser.rules import kind_of  # a rule asks for this module
+
     if not _repeats(node):
         return None
     seen, todo = {node}, [node]
     while todo:
         value = todo.pop()
         for user in value.users:
-            kind = _kind(user)
+            kind = kind_of(user)
             if kind == "reduction":
                 return "repeats what is reduced"
             made = None if user.op == "output" else meta(user)
@@ -43,13 +45,6 @@ def reduced_while_repeated(node: fx.Node, *args: Any, **kwargs: Any) -> str | No
                 seen.add(user)
                 todo.append(user)
     return None
-
-
-def _kind(node: fx.Node) -> str | None:
-    from aot_partition.nvfuser.rules import rules  # a rule asks for this module
-
-    known = rules().get(node.target)
-    return None if known is None else known.kind
 
 
 def _meets_a_full_tensor(node: fx.Node, shape: Sequence[Any], repeated: set[fx.Node]) -> bool:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-__all__ = ["FAMILIES", "Rule", "rule", "rules"]
+if TYPE_CHECKING:
+    from torch import fx
+
+__all__ = ["FAMILIES", "Rule", "kind_of", "rule", "rules"]
 
 FAMILIES = (
     "pointwise",
@@ -78,3 +81,9 @@ def rules() -> Mapping[Any, Rule]:
     for family in FAMILIES:
         importlib.import_module(f"{__name__}.{family}")
     return _rules
+
+
+def kind_of(node: fx.Node) -> Kind | None:
+    """Return the kind of the rule for a node's operator; None if there is none."""
+    known = rules().get(node.target)
+    return None if known is None else known.kind

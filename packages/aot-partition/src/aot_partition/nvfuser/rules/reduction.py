@@ -14,7 +14,7 @@ from torch import fx
 
 from aot_partition.nvfuser.definition import Value
 from aot_partition.nvfuser.emitter import Emitter, compute_dtype, meta
-from aot_partition.nvfuser.rules import rule, rules
+from aot_partition.nvfuser.rules import kind_of, rule
 from aot_partition.nvfuser.rules.comparison import truth
 from aot_partition.nvfuser.rules.shape import positive
 
@@ -46,13 +46,8 @@ def reduced_operand(e: Emitter, x: fx.Node, dtype: torch.dtype) -> Value:
     only one.
     """
     value: Value = e.operand(x, dtype)
-    shared = x.op == "placeholder" and sum(_is_reduction(user) for user in x.users) > 1
+    shared = x.op == "placeholder" and sum(kind_of(user) == "reduction" for user in x.users) > 1
     return e.ops.set(value) if shared else value
-
-
-def _is_reduction(node: fx.Node) -> bool:
-    known = rules().get(node.target)
-    return known is not None and known.kind == "reduction"
 
 
 def reduced(
