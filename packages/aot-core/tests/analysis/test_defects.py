@@ -301,6 +301,28 @@ def test_a_copy_of_a_written_input_is_returned(program, mode):
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_copy_of_merged_inputs_is_returned(backend):
+    """Left out by Inductor's passes over the joint graph: the caller gets a view of what was written since."""
+
+    def program(a, b):
+        before = a.detach()
+        kept = before.clone()
+        before.add_(0.5)
+        return [kept, b.sin()]
+
+    def inputs():
+        leaf = torch.arange(1.0, 25.0, dtype=torch.float64).requires_grad_()
+        base = leaf * 1.0
+        return leaf, [base[5:9], base[5:10:2].unsqueeze(0)]
+
+    (_, expected_inputs), (_, arguments) = inputs(), inputs()
+    expected = program(*expected_inputs)
+    got = torch.compile(program, backend=backend)(*arguments)
+    torch.testing.assert_close([*arguments, *got], [*expected_inputs, *expected], rtol=0, atol=0)
+    assert got[0].untyped_storage().data_ptr() != arguments[0].untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize(
     "offsets",
     [[(10, 10), (6, 6)], [(0, 8), (1, 2)], [(1, 2), (0, 8)], [(0, 2), (0, 1)]],

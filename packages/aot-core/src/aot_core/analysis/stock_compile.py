@@ -29,9 +29,9 @@ from aot_core.aliasing.memory import has_memory
 from aot_core.aliasing.preparation import prepare
 from aot_core.aliasing.same_tensors import are_noted
 from aot_core.aliasing.signature import read_signature
+from aot_core.analysis.kept_copies import keeping_copies
 from aot_core.analysis.returned_views import keep_returned_strides_
 from aot_core.analysis.returned_writes import keep_returned_writes_
-from aot_core.analysis.saved_views import saving_copies
 
 __all__ = ["minding_aliases"]
 
@@ -53,7 +53,7 @@ def minding_aliases(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
         prepared = prepare(graph, inputs, subject="A graph")
         call = signature.bind(prepared.gm, inputs, *args, **kwargs)
         call.apply_defaults()
-        call.arguments["partition_fn"] = saving_copies(call.arguments["partition_fn"])
+        call.arguments["partition_fn"] = keeping_copies(call.arguments["partition_fn"])
         _compat.forget_metadata()
         with _compat.inductor_pass(_keep_outputs_, uuid=f"aot_core.analysis-{__version__}"):
             compiled: Callable[..., Any] = compile_graph(*call.args, **call.kwargs)
