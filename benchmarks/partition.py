@@ -5,9 +5,9 @@
 For each graph of the corpus, torch's ``min_cut_rematerialization_partition`` and
 ``min_cut_partition(cost_model="torch")`` run in turns, each on a fresh copy of the graph, and so does one plain
 copy of the graph, node by node and without generating code. Times are CPU seconds of this process, and of each
-graph the median of the rounds: only ratios mean something. torch's, which takes nearly all of the time, runs once on
-graphs of at least ten thousand nodes. "copies" is our time over that of the plain copy; the exponent is the slope of
-time over nodes, from the two deepest graphs of a model.
+graph the median of the rounds: only ratios mean something. torch's, which takes nearly all of the time, runs in the
+first three rounds, and once on graphs of at least ten thousand nodes. "copies" is our time over that of the plain
+copy; the exponent is the slope of the logarithm of time over that of nodes, by least squares over a model's depths.
 
 Neither side generates the code of its graph modules, as under torch.compile, which generates it when it is called
 for; with --generate-code both do, as under AOTAutograd's functions.
@@ -37,16 +37,17 @@ from aot_partition import min_cut_partition
 
 DEPTHS = {
     "transformer": (12, 48, 96),
-    "llama": (12, 48),
-    "t5": (12, 72),
-    "bert": (12, 72),
-    "vit": (12, 72),
-    "resnet": (24, 128),
-    "densenet": (24, 96),
-    "lstm": (64, 384),
-    "scan": (250, 1000),
+    "llama": (12, 24, 48),
+    "t5": (12, 32, 72),
+    "bert": (12, 32, 72),
+    "vit": (12, 32, 72),
+    "resnet": (24, 56, 128),
+    "densenet": (24, 48, 96),
+    "lstm": (64, 160, 384),
+    "scan": (250, 500, 1000),
 }
 LARGE = 10_000
+ROUNDS_OF_TORCH = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +79,7 @@ def measure(case: Case, rounds: int) -> Measured:
     try:
         for number in range(rounds):
             for name, run in runs(joint).items():
-                if name == "torch" and number and nodes >= LARGE:
+                if name == "torch" and number >= (1 if nodes >= LARGE else ROUNDS_OF_TORCH):
                     continue
                 # Nor what the run before it left.
                 gc.collect()
@@ -126,8 +127,9 @@ def interfaces(halves: tuple[fx.GraphModule, fx.GraphModule], joint: Joint) -> t
     return saved, [node.name for node in backward.graph.nodes]
 
 
-def exponent(small: Measured, large: Measured, which: str) -> float:
-    return math.log(getattr(large, which) / getattr(small, which)) / math.log(large.nodes / small.nodes)
+def exponent(depths: list[Measured], which: str) -> float:
+    nodes = [math.log(m.nodes) for m in depths]
+    return statistics.linear_regression(nodes, [math.log(getattr(m, which)) for m in depths]).slope
 
 
 def cases(models: list[str], *, small: bool) -> Iterator[Case]:
@@ -162,9 +164,9 @@ def rows(measured: list[Measured]) -> Iterator[Row]:
     excess = {}
     by_model = itertools.groupby(measured, key=lambda m: (m.case.model, m.case.decomposed, m.case.dynamic))
     for (model, decomposed, _), group in by_model:
-        *_, small, big = [None, *group]
-        if small is not None:
-            ours, copy, torchs = (exponent(small, big, which) for which in ("ours", "copy", "torchs"))
+        depths = list(group)
+        if len(depths) > 1:
+            ours, copy, torchs = (exponent(depths, which) for which in ("ours", "copy", "torchs"))
             name = f"{model}{'+decomposed' if decomposed else ''}"
             excess[name] = ours - copy
             yield Row(f"exponent of growth, {name}", f"ours {ours:.2f}, copy {copy:.2f}, torch {torchs:.2f}")
@@ -180,7 +182,7 @@ def main() -> None:
     parser.add_argument(
         "--small", action="store_true", help="one small graph of each model, to check results"
     )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--models", nargs="*", default=list(DEPTHS), choices=list(DEPTHS))
     parser.add_argument("--generate-code", action="store_true")
     arguments = parser.parse_args()

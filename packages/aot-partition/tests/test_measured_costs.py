@@ -80,8 +80,23 @@ def test_a_calibration_is_kept(tmp_path, monkeypatch):
     cost.calibrate.cache_clear()
 
 
+def test_a_calibration_that_measured_less_is_measured_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("AOT_PARTITION_CACHE", str(tmp_path))
+    monkeypatch.setattr(cost, "CALIBRATION_SECONDS", 0.0)
+    path = tmp_path / "calibration.json"
+    cost.calibrate.cache_clear()
+    cost.calibrate(torch.device("cpu"))
+    ((key, entry),) = json.loads(path.read_text()).items()
+    for earlier in ({name: entry[name] for name in ("launch", "bandwidth")}, None, 1.0):
+        path.write_text(json.dumps({key: earlier}))
+        cost.calibrate.cache_clear()
+        assert cost.calibrate(torch.device("cpu")).random > 0
+        assert json.loads(path.read_text())[key].keys() == entry.keys()
+    cost.calibrate.cache_clear()
+
+
 def test_the_roofline_grows_with_work(monkeypatch):
-    machine = cost.Calibration(1e-6, 1e10, {"float32": 1e11}, 1e9)
+    machine = cost.Calibration(1e-6, 1e10, {"float32": 1e11}, 1e9, 1e8)
     monkeypatch.setattr(cost, "calibrate", lambda device: machine)
     square = node_of(torch.ops.aten.mm.default, torch.rand(100, 100), torch.rand(100, 100))
     assert cost.roofline_seconds(square) == pytest.approx(1e-6 + 2e6 / 1e11)
@@ -89,6 +104,11 @@ def test_the_roofline_grows_with_work(monkeypatch):
     assert cost.roofline_seconds(add) == pytest.approx(1e-6 + 12000 / 1e10)
     exp = node_of(torch.ops.aten.exp.default, torch.rand(1000))
     assert cost.roofline_seconds(exp) == pytest.approx(1e-6 + 1000 / 1e9)
+    dropout = node_of(torch.ops.aten.native_dropout.default, torch.rand(1000), 0.5, True)
+    assert cost.roofline_seconds(dropout) == pytest.approx(1e-6 + 1000 / 1e8)
+    softmax, weights = torch.ops.aten._softmax_backward_data.default, torch.rand(1000)
+    gradient = node_of(softmax, weights, weights, 0, torch.float32)
+    assert cost.roofline_seconds(gradient) == pytest.approx(1e-6 + 12000 / 1e10)
 
 
 def test_profiled_costs_are_measured():

@@ -35,6 +35,8 @@ class Preference:
         size: Exponent of its bytes.
         distance: Exponent of the number of operations until its next use.
         noise: How much chance comes in: ranks are multiplied by up to ``1 + noise``.
+        sources: Whether a value that only others are remade from counts as used when the first of them is, or
+            goes before all that is read itself.
         early: Whether a value that others are remade from gives way to them as soon as it is not read itself
             any more and they are smaller.
     """
@@ -43,6 +45,7 @@ class Preference:
     size: float = 1.0
     distance: float = 1.0
     noise: float = 0.0
+    sources: bool = False
     early: bool = False
 
 
@@ -389,7 +392,9 @@ class _Run:
             # Only others are remade from it, and those that are there need not be.
             if not self._is_needed_to_remake(storage):
                 return 0.0
-            return 1e-6 * seconds * self.weight[storage]
+            if not self.preference.sources:
+                return 1e-6 * seconds * self.weight[storage]
+            distance = self._first_use_below(storage) - self.now
         if seconds == math.inf:
             return seconds
         if self._comes_back_anyway(storage):
@@ -434,6 +439,24 @@ class _Run:
                         return True
                     pending.append(made)
         return False
+
+    def _first_use_below(self, storage: int) -> float:
+        """Return when the first of what would be remade from a storage is read."""
+        problem, resident = self.problem, self.resident
+        first = math.inf
+        pending = [storage]
+        seen = {storage}
+        while pending:
+            for k in problem.readers[pending.pop()]:
+                if k > self.made_until or not problem.forward[k].replayable:
+                    continue
+                for made in problem.forward[k].makes:
+                    if made in seen or made in resident or self.tables.wanted_until[made] <= self.now:
+                        continue
+                    seen.add(made)
+                    first = min(first, self._next_use(made))
+                    pending.append(made)
+        return first
 
     def _make_room(self, needed: int) -> bool:
         excess = self.bytes + needed - self.budget

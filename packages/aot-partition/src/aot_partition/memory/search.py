@@ -2,8 +2,8 @@
 
 A portfolio: schedules that others made (cuts of a min-cut, segments, a smaller problem's), rehearsals under many
 preferences, some under a smaller budget than is given, all of them with their spare room spent by `retain`.
-Then the best one is varied: other values are saved, one at a time or the same ones of all layers that are alike,
-and the rest is rehearsed anew.
+Then the best ones are varied: the same values of all layers that are alike are saved, or what `Neighbours` draws, and
+the rest is rehearsed anew.
 
 The search counts evaluations and not seconds, and draws from a seeded generator: the same problem gives the
 same schedule on every machine.
@@ -17,6 +17,7 @@ import random
 from collections.abc import Iterable, Iterator
 
 from aot_partition.memory.eviction import Preference, Rehearsal
+from aot_partition.memory.neighbours import Neighbours
 from aot_partition.memory.problem import Problem, Schedule
 from aot_partition.memory.repetition import roles
 from aot_partition.memory.retention import retain
@@ -40,6 +41,10 @@ FEW_VALUES = 9
 
 ROLE_ROUNDS = 2
 """How often all roles are gone through, as long as that helps."""
+
+
+ELITE = 8
+"""How many of the best schedules are varied."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +94,8 @@ class Search:
             s for s in problem.maker if problem.sizes[s] and s not in problem.outputs | unplanned.saved
         ]
         self._roles = roles(problem)
+        self._rehearsals = max(len(FIRST_PREFERENCES), self.evaluations // 4)
+        self._neighbours = Neighbours(problem)
         self._seeds = [(origin, schedule.saved) for origin, schedule in seeds]
         self._known: list[Found] = []
 
@@ -102,19 +109,19 @@ class Search:
         if self.unplanned.peak <= budget and not self.problem.never_saved:
             return self.unplanned
         rng = random.Random(self.seed)
-        best: Found | None = None
         around = (found for origin, saved in also for found in self._around(saved, budget, rng, origin))
+        elite: list[Found] = []
         for candidate in itertools.chain(around, self._candidates(budget, rng)):
-            if candidate.peak <= budget and (best is None or _key(candidate) < _key(best)):
-                best = candidate
-        if best is None:
-            fitting = (found for found in self._desperate(budget, rng) if found.peak <= budget)
-            best = min(fitting, key=_key, default=None)
-        if best is not None:
-            best = self._varied_by_role(best, budget, rng)
-            best = self._varied(best, budget, rng)
-            # What one budget showed is good may be good for the next, smaller one.
-            self._known.append(best)
+            if candidate.peak <= budget:
+                elite = _kept([*elite, candidate])
+        if not elite:
+            elite = _kept(found for found in self._desperate(budget, rng) if found.peak <= budget)
+        if not elite:
+            return None
+        elite = _kept([self._varied_by_role(elite[0], budget, rng), *elite])
+        best = self._varied(elite, budget, rng)
+        # What one budget showed is good may be good for the next, smaller one.
+        self._known.append(best)
         return best
 
     def _candidates(self, budget: int, rng: random.Random) -> Iterator[Found]:
@@ -133,7 +140,7 @@ class Search:
             for chosen in itertools.product((True, False), repeat=len(few)):
                 saved = frozenset(itertools.compress(few, chosen))
                 yield from self._around(saved, budget, rng, "exhaustive")
-        for number in range(max(len(FIRST_PREFERENCES), self.evaluations // 2)):
+        for number in range(self._rehearsals):
             if number < len(FIRST_PREFERENCES):
                 preference, part = FIRST_PREFERENCES[number], 1.0
             else:
@@ -193,28 +200,20 @@ class Search:
                 break
         return best
 
-    def _varied(self, best: Found, budget: int, rng: random.Random) -> Found:
-        """Save a few values more or less than the best schedule does, and plan the rest around it."""
-        sizes, wanted, others = self.problem.sizes, self.unplanned.schedule.saved, self._others
-        for number in range(self.evaluations - self.evaluations // 2):
-            keep = set(best.schedule.saved)
-            # Mostly exchanges among what the backward reads; sometimes something that it is remade from.
-            inside = sorted(s for s in keep if sizes[s])
-            outside = sorted(s for s in wanted - keep if sizes[s])
-            if others and number % 6 == 5:
-                keep ^= {rng.choice(others)}
-            keep.difference_update(rng.sample(inside, min(len(inside), rng.choice((0, 1, 1, 2, 3)))))
-            keep.update(rng.sample(outside, min(len(outside), rng.choice((0, 1, 1, 2)))))
-            preference = FIRST_PREFERENCES[0] if number % 2 else _random_preference(rng)
-            schedule = self.rehearsal.run(
-                int(budget * rng.choice(SMALLER_BUDGETS)), preference, rng, keep=frozenset(keep)
-            )
+    def _varied(self, elite: list[Found], budget: int, rng: random.Random) -> Found:
+        """Save something else than one of the best schedules does, and plan the rest around it."""
+        for _ in range(self.evaluations - self._rehearsals):
+            base = elite[0] if rng.random() < 0.3 else rng.choice(elite)
+            keep = self._neighbours.draw(base.schedule.saved, rng.choice(elite).schedule.saved, rng)
+            preference = FIRST_PREFERENCES[0] if rng.random() < 0.5 else _random_preference(rng)
+            part = 1.0 if rng.random() < 0.5 else rng.choice(SMALLER_BUDGETS)
+            schedule = self.rehearsal.run(int(budget * part), preference, rng, keep=keep)
             if schedule is None:
                 continue
-            found = self._retained(schedule, budget, best.origin, rng if number % 3 else None)
-            if found.peak <= budget and _key(found) < _key(best):
-                best = found
-        return best
+            found = self._retained(schedule, budget, base.origin, rng if rng.random() < 0.5 else None)
+            if found.peak <= budget:
+                elite = _kept([*elite, found])
+        return elite[0]
 
     def _retained(
         self, schedule: Schedule, budget: int, origin: str, rng: random.Random | None = None
@@ -233,7 +232,7 @@ class Search:
 def default_evaluations(problem: Problem) -> int:
     """Return how many schedules of a problem can be tried in a few seconds."""
     operations = len(problem.forward) + len(problem.backward)
-    return max(24, min(300, 3_000_000 // operations**2))
+    return max(32, min(800, 6_000_000 // operations**2))
 
 
 def _random_preference(rng: random.Random) -> Preference:
@@ -242,8 +241,17 @@ def _random_preference(rng: random.Random) -> Preference:
         size=rng.choice((0.3, 0.5, 1.0, 1.0, 1.5)),
         distance=rng.choice((0.0, 0.2, 0.5, 1.0, 1.0, 2.0)),
         noise=rng.choice((0.0, 0.3, 1.0, 3.0)),
+        sources=rng.random() < 0.4,
         early=rng.random() < 0.4,
     )
+
+
+def _kept(elite: Iterable[Found]) -> list[Found]:
+    """Return the best of some schedules, best first, and of those that save the same only one."""
+    distinct: dict[frozenset[int], Found] = {}
+    for found in sorted(elite, key=_key):
+        distinct.setdefault(found.schedule.saved, found)
+    return list(distinct.values())[:ELITE]
 
 
 def _key(found: Found) -> tuple[float, int]:

@@ -10,17 +10,20 @@ A threshold saves what takes long to compute for its size: products and convolut
 before additions.
 
 A cut saves what a minimum cut saves, at a rate at which bytes are exchanged for seconds. Bytes at the end of the
-forward are not the peak of a step, but what is worth saving at some rate is mostly worth saving at some budget.
+forward are not the peak of a step, but what is worth saving at some rate is mostly worth saving at some budget. So it
+is with what torch's activation budgets save: now and then that is best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 
 from torch import fx
 
 from aot_partition.joint_graph import JointGraph
 from aot_partition.memory.problem import Problem, Schedule
+from aot_partition.mincut.activation_budget import saved_as_torch
 from aot_partition.mincut.eager_rules import saved_for_eager
 
 __all__ = ["cut_schedules", "seed_schedules"]
@@ -29,6 +32,10 @@ SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24)
 THRESHOLDS = (0.2, 0.4, 0.6, 0.8, 0.95)
 EXCHANGE_RATES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 10.0)
 """Bytes for a second, over the mean of the forward: the bytes that it keeps, by the seconds that it takes."""
+
+
+TORCH_BUDGETS = (0.9, 0.7, 0.5, 0.3)
+"""Values of torch's ``activation_memory_budget``."""
 
 
 def seed_schedules(problem: Problem) -> Iterator[tuple[str, Schedule]]:
@@ -43,7 +50,7 @@ def seed_schedules(problem: Problem) -> Iterator[tuple[str, Schedule]]:
 def cut_schedules(
     joint: JointGraph, problem: Problem, seconds: Callable[[fx.Node], float]
 ) -> Iterator[tuple[str, Schedule]]:
-    """Yield what minimum cuts save, from bytes being dear to seconds being dear.
+    """Yield what minimum cuts save, from bytes being dear to seconds being dear, and what torch saves.
 
     Raises:
         ContradictoryTagsError, UnboundedCutError: the tags contradict each other or the graph.
@@ -53,15 +60,23 @@ def cut_schedules(
     spent = sum(operation.seconds for operation in problem.forward)
     if not kept or not spent:
         return
+    cuts = (
+        ("min-cut", saved_for_eager(joint, seconds=seconds, bytes_per_second=rate * kept / spent))
+        for rate in EXCHANGE_RATES
+    )
+    budgets = (("torch-budget", saved_as_torch(joint, budget=budget)) for budget in TORCH_BUDGETS)
     known: set[frozenset[int]] = set()
-    for rate in EXCHANGE_RATES:
-        positions = saved_for_eager(joint, seconds=seconds, bytes_per_second=rate * kept / spent)
-        saved = frozenset(
-            s for i in positions for s in joint.storages[i] if s in problem.maker and s not in problem.outputs
-        )
+    for origin, positions in itertools.chain(cuts, budgets):
+        saved = frozenset(_planned(joint, problem, positions))
         if saved not in known:
             known.add(saved)
-            yield "min-cut", Schedule(saved, unplanned.backward)
+            yield origin, Schedule(saved, unplanned.backward)
+
+
+def _planned(joint: JointGraph, problem: Problem, positions: Iterable[int]) -> Iterator[int]:
+    """Yield the storages of some nodes that are for the planner to save or not."""
+    for i in positions:
+        yield from (s for s in joint.storages[i] if s in problem.maker and s not in problem.outputs)
 
 
 def _crossing(problem: Problem, count: int) -> frozenset[int]:
