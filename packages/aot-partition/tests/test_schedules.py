@@ -221,12 +221,83 @@ def chain(count: int, *, kept: tuple[int, ...] = ()) -> Problem:
     )
 
 
+def dense(count: int) -> Problem:
+    """Layers of norm, activation and convolution that each read the concatenation of all that came before."""
+    forward, backward, sizes = [], [], []
+
+    def add(name: str, reads: tuple[int, ...], size: int, seconds: float) -> int:
+        sizes.append(size)
+        forward.append(Operation(name, reads, (len(sizes) - 1,), seconds))
+        return len(sizes) - 1
+
+    whole, layers = add("first", (), 16, 70.0), []
+    for layer in range(count):
+        width = sizes[whole]
+        norm = add(f"norm{layer}", (whole,), width, 16.0 + 4.5 * width)
+        active = add(f"active{layer}", (norm,), width, 8.0 + 1.3 * width)
+        part = add(f"part{layer}", (active,), 4, 70.0 + 1.3 * width)
+        layers.append((whole, active, width))
+        whole = add(f"whole{layer}", (whole, part), width + 4, 12.0 + 1.3 * width)
+    sizes.append(sizes[whole])
+    backward.append(Operation("loss", (whole,), (len(sizes) - 1,), 1.0))
+    for layer, (before, active, width) in reversed([*enumerate(layers)]):
+        sizes.append(width)
+        reads = (len(sizes) - 2, active, before)
+        backward.append(Operation(f"back{layer}", reads, (len(sizes) - 1,), 200.0, scratch=width))
+    return Problem(
+        tuple(forward),
+        tuple(backward),
+        tuple(sizes),
+        frozenset(),
+        frozenset({len(sizes) - 1}),
+        0,
+        frozenset(),
+    )
+
+
+@pytest.mark.parametrize("part", [0.75, 0.7])
+def test_concatenations_are_planned_near_the_optimum(part):
+    """What a concatenation reads is small, and saved in its place: several values are exchanged at once."""
+    problem = dense(6)
+    budget = int(problem.timeline(problem.unplanned()).peak * part)
+    search = Search(problem)
+    found = search.best(budget)
+    optimum = solve_exactly(problem, budget, time_limit=30, known=found.schedule)
+    assert optimum.proven and found.peak <= budget
+    assert found.seconds <= 1.05 * optimum.seconds
+
+
 def test_a_tight_chain_recomputes_values_more_than_once():
     problem = chain(24)
     found = Search(problem, evaluations=200).best(48)
     assert found is not None and found.peak <= 48
     again = [e for e in found.schedule.backward if e >= 0]
     assert len(again) > len(set(again))
+
+
+def test_what_several_values_are_remade_from_is_kept_between_them():
+    """The product of an LSTM's step, of which all gates are parts: not read itself, and dearer than what is."""
+    a, v, product, *gates = range(6)
+    forward = (
+        Operation("a", (), (a,), 1.0),
+        Operation("v", (), (v,), 2.0),
+        Operation("product", (a,), (product,), 10.0),
+        *(Operation(f"gate{gate}", (product,), (gate,), 1.0) for gate in gates),
+    )
+    backward = (
+        Operation("b0", (v,), (), 1.0, scratch=6),
+        Operation("b1", (gates[0],), (), 1.0, scratch=3),
+        Operation("b2", (gates[1],), (), 1.0, scratch=1),
+        Operation("b3", (gates[2],), (), 1.0, scratch=1),
+        Operation("b4", (v,), (6,), 1.0),
+    )
+    problem = Problem(forward, backward, (1, 2, 4, 2, 2, 2, 0), frozenset(), frozenset({6}), 0)
+    # Nothing but a fits beside what b0 reads. There is no room for the product and v around b1.
+    expected = 10.0 + 3 * 1.0 + 2.0
+    assert solve_exactly(problem, 9, time_limit=20).seconds == pytest.approx(expected)
+    found = Search(problem, evaluations=100).best(9)
+    assert found is not None and found.peak <= 9
+    assert found.seconds == pytest.approx(expected)
 
 
 def test_never_saved_is_never_saved():
