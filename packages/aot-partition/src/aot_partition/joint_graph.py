@@ -172,17 +172,18 @@ class JointGraph:
         self.pinned_to_backward = bytearray(count)
         self.impure = bytearray(count)
         self.from_backward = bytearray(count)
-        purity: dict[Any, bool] = {}
+        # By address, since operators of torch hash in Python; the graph keeps them alive.
+        purity: dict[int, bool] = {}
         writes: dict[Any, bool] = {}
         for i, node in enumerate(nodes):
             if node.op != "call_function":
                 continue
             target = node.target
-            impure = purity.get(target)
+            impure = purity.get(id(target))
             if impure is None:
                 impure = node.is_impure()
                 if _compat.is_overload(target):
-                    purity[target] = impure
+                    purity[id(target)] = impure
             self.impure[i] = impure
             tag = node.meta.get("partitioner_tag")
             self.from_backward[i] = tag in ("is_backward", "must_be_in_backward")
