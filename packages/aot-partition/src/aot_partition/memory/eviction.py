@@ -15,7 +15,7 @@ import dataclasses
 import heapq
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from aot_partition.memory.problem import Problem, Schedule
 
@@ -394,7 +394,7 @@ class _Run:
                 return 0.0
             if not self.preference.sources:
                 return 1e-6 * seconds * self.weight[storage]
-            distance = self._first_use_below(storage) - self.now
+            distance = self._first_use_of_remade(storage) - self.now
         if seconds == math.inf:
             return seconds
         if self._comes_back_anyway(storage):
@@ -421,7 +421,15 @@ class _Run:
 
     def _is_needed_to_remake(self, storage: int) -> bool:
         """Tell whether something that is read later, and not there or not to stay, is remade from a storage."""
-        problem, resident = self.problem, self.resident
+        return any(self._next_use(made) < math.inf for made in self._remade_from(storage))
+
+    def _first_use_of_remade(self, storage: int) -> float:
+        """Return when the first of what is remade from a storage is read."""
+        return min(map(self._next_use, self._remade_from(storage)), default=math.inf)
+
+    def _remade_from(self, storage: int) -> Iterator[int]:
+        """Yield what is not there or not to stay, and would be remade from a storage, directly or not."""
+        problem, resident, wanted_until = self.problem, self.resident, self.tables.wanted_until
         in_forward = self.now < self.tables.count - 1
         pending = [storage]
         seen = {storage}
@@ -430,33 +438,13 @@ class _Run:
                 if k > self.made_until or not problem.forward[k].replayable:
                     continue
                 for made in problem.forward[k].makes:
-                    if made in seen or made in problem.outputs or self.tables.wanted_until[made] <= self.now:
+                    if made in seen or made in problem.outputs or wanted_until[made] <= self.now:
                         continue
                     seen.add(made)
                     if made in resident and not (in_forward and self._is_refused(made)):
                         continue
-                    if self._next_use(made) < math.inf:
-                        return True
+                    yield made
                     pending.append(made)
-        return False
-
-    def _first_use_below(self, storage: int) -> float:
-        """Return when the first of what would be remade from a storage is read."""
-        problem, resident = self.problem, self.resident
-        first = math.inf
-        pending = [storage]
-        seen = {storage}
-        while pending:
-            for k in problem.readers[pending.pop()]:
-                if k > self.made_until or not problem.forward[k].replayable:
-                    continue
-                for made in problem.forward[k].makes:
-                    if made in seen or made in resident or self.tables.wanted_until[made] <= self.now:
-                        continue
-                    seen.add(made)
-                    first = min(first, self._next_use(made))
-                    pending.append(made)
-        return first
 
     def _make_room(self, needed: int) -> bool:
         excess = self.bytes + needed - self.budget
