@@ -43,6 +43,9 @@ ROLE_ROUNDS = 2
 """How often all roles are gone through, as long as that helps."""
 
 
+LEAST_PATIENCE = 64
+"""How many variations at least are tried after the last one that was better; a third of all if that is more."""
+
 ELITE = 8
 """How many of the best schedules are varied."""
 
@@ -202,7 +205,10 @@ class Search:
 
     def _varied(self, elite: list[Found], budget: int, rng: random.Random) -> Found:
         """Save something else than one of the best schedules does, and plan the rest around it."""
-        for _ in range(self.evaluations - self._rehearsals):
+        last = 0
+        for number in range(self.evaluations - self._rehearsals):
+            if number - last > max(LEAST_PATIENCE, self.evaluations // 3):
+                break
             base = elite[0] if rng.random() < 0.3 else rng.choice(elite)
             keep = self._neighbours.draw(base.schedule.saved, rng.choice(elite).schedule.saved, rng)
             preference = FIRST_PREFERENCES[0] if rng.random() < 0.5 else _random_preference(rng)
@@ -212,6 +218,8 @@ class Search:
                 continue
             found = self._retained(schedule, budget, base.origin, rng if rng.random() < 0.5 else None)
             if found.peak <= budget:
+                if _key(found) < _key(elite[0]):
+                    last = number
                 elite = _kept([*elite, found])
         return elite[0]
 
@@ -232,7 +240,7 @@ class Search:
 def default_evaluations(problem: Problem) -> int:
     """Return how many schedules of a problem can be tried in a few seconds."""
     operations = len(problem.forward) + len(problem.backward)
-    return max(32, min(800, 6_000_000 // operations**2))
+    return max(32, min(1600, 6_000_000 // operations**2))
 
 
 def _random_preference(rng: random.Random) -> Preference:
