@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from aot_partition.memory.problem import Problem
+from aot_partition.memory.eviction import Rehearsal
 
 __all__ = ["Neighbours"]
 
@@ -16,17 +16,15 @@ class Neighbours:
     those that exchange single values alone get stuck where several have to be exchanged at once.
 
     Args:
-        problem: The step.
+        rehearsal: Of the step; knows what its operations read.
+        wanted: Storages that the backward reads.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.wanted = problem.unplanned().saved
-        self.reads = [
-            frozenset(s for s in operation.reads if s in problem.maker and s not in problem.outputs)
-            for operation in problem.forward
-        ]
-        self.makes = [frozenset(operation.makes) for operation in problem.forward]
+    def __init__(self, rehearsal: Rehearsal, wanted: frozenset[int]) -> None:
+        self.problem = rehearsal.problem
+        self.wanted = wanted
+        self.reads = [frozenset(storages) for storages in rehearsal.reads]
+        self.makes = [frozenset(operation.makes) for operation in self.problem.forward]
 
     def draw(self, saved: frozenset[int], other: frozenset[int], rng: random.Random) -> frozenset[int]:
         """Return a set near to ``saved``, or one that combines it with another good one."""

@@ -98,7 +98,7 @@ class Search:
         ]
         self._roles = roles(problem)
         self._rehearsals = max(len(FIRST_PREFERENCES), self.evaluations // 4)
-        self._neighbours = Neighbours(problem)
+        self._neighbours = Neighbours(self.rehearsal, unplanned.saved)
         self._seeds = [(origin, schedule.saved) for origin, schedule in seeds]
         self._known: list[Found] = []
 
