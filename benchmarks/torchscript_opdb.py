@@ -71,7 +71,11 @@ class Table:
         total = sum(self.entries.values())
         right = sum(self.entries[each] for each in op_database.RIGHT)
         share = 100 * right / total if total else 0.0
-        native = f", native nodes {100 * self.native / self.operations:.2f} %" if self.native else ""
+        native = (
+            f", native nodes {100 * self.native / self.operations:.2f} % of {self.operations}"
+            if self.native
+            else ""
+        )
         return (
             f"  {self.title}: {total} entries, {right} right ({share:.2f} %), {self.entries['exact']} exact, "
             f"{self.entries['as-traced']} as traced, "
