@@ -71,6 +71,28 @@ def test_unbounded():
         network.saved()
 
 
+def test_unbounded_towards_the_backward():
+    """The way ends at what only the backward can compute, although all of that is one vertex of the network."""
+    traced = traced_model()
+    joint = JointGraph(traced.module, **traced.options)
+    last, user = next(
+        (i, user)
+        for i, users in enumerate(joint.users)
+        for user in users
+        if joint.in_forward[i] and joint.in_tangent_closure[user]
+    )
+    network = Network(joint)
+    network.recomputing_costs(last, math.inf, "it is random")
+    network.saving_costs(last, math.inf, "it is not a tensor")
+    network.users_read(last)
+    one, other = joint.nodes[last].name, joint.nodes[user].name
+    message = (
+        rf"along {one} -> {other} \('{one}': it is random; .*'{other}': only the backward can compute it\)"
+    )
+    with pytest.raises(UnboundedCutError, match=message):
+        network.saved()
+
+
 def test_tags_of_inputs_have_no_meaning():
     traced = traced_model()
     traced.node("primals_1").meta["recompute"] = MUST_RECOMPUTE

@@ -14,7 +14,7 @@ from traced import copy_of, corpus, saved_names, trace
 
 from aot_partition import min_cut_partition
 from aot_partition.joint_graph import JointGraph
-from aot_partition.mincut.activation_budget import saved_as_torch
+from aot_partition.mincut.activation_budget import ActivationBudgets, saved_as_torch
 
 SMALL = [
     ("transformer", 2), ("llama", 1), ("t5", 2), ("bert", 1), ("vit", 1),
@@ -66,6 +66,17 @@ def test_with_torchs_activation_budget(budget):
     joint = captured("llama", 1)
     with config.patch(activation_memory_budget=budget):
         assert_same(joint.module, dict(joint.options))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_budgets_of_one_graph():
+    """What budgets have in common is found once; each gives what it gives alone."""
+    joint = captured("llama", 1)
+    read = JointGraph(joint.module, **joint.options)
+    budgets = ActivationBudgets(read)
+    found = {budget: budgets.saved(budget) for budget in (0.1, 1.0, 0.9, 0.0, 0.3, 0.5)}
+    assert found == {budget: saved_as_torch(read, budget=budget) for budget in found}
+    assert len({tuple(saved) for saved in found.values()}) > 3
 
 
 @pytest.mark.parametrize("budget", [0.5, 0.0])

@@ -35,16 +35,30 @@ def engine_order(joint: JointGraph, computed: bytearray) -> list[int]:
     late = [i for i in wanted if i < first and joint.required_backward[i]]
     done = bytearray(len(joint))
     order: list[int] = []
-    for roots in (*([i] for i in early), *([i] for i in wanted if i >= first), late):
+    inputs = joint.inputs
+
+    def bring(roots: list[int]) -> None:
         brought = [i for i in roots if not done[i]]
         for i in brought:
             done[i] = 1
         # Grows while it is read: what is missing of what is missing.
         for i in brought:
-            for j in joint.inputs[i]:
+            for j in inputs[i]:
                 if computed[j] and not done[j]:
                     done[j] = 1
                     brought.append(j)
         brought.sort()
-        order += brought
+        order.extend(brought)
+
+    for i in early:
+        bring([i])
+    for i in wanted:
+        if i < first or done[i]:
+            continue
+        if any(computed[j] and not done[j] for j in inputs[i]):
+            bring([i])
+        else:
+            done[i] = 1
+            order.append(i)
+    bring(late)
     return order

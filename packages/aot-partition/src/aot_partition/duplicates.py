@@ -40,9 +40,9 @@ def find_duplicates(
     """
     returned = {key for node in output.all_input_nodes if (key := _storage(node)) is not None}
     kept: dict[fx.Node, fx.Node] = {}
+    merged = kept.keys()
     # First by what is cheap to look at; the arguments are compared only where that is not enough.
     seen: dict[tuple[Any, ...], fx.Node | dict[Any, fx.Node]] = {}
-    regions: dict[fx.Node, int] = {}
     # By address: operators of torch hash in Python, which would be half of the time here.
     known: dict[int, tuple[bool, bool]] = {}
     region = 0
@@ -59,17 +59,18 @@ def find_duplicates(
         region += mutates
         if not mergeable or "unbacked_bindings" in node.meta:
             continue
-        shallow = (id(target), *[kept.get(argument, argument) for argument in arguments])
+        if not merged.isdisjoint(arguments):
+            arguments = [kept.get(argument, argument) for argument in arguments]
+        shallow = (id(target), region, *arguments)
         earlier = seen.setdefault(shallow, node)
-        regions[node] = region
         if earlier is node or _storage(node) in returned:
             continue
         if isinstance(earlier, fx.Node):
             if _storage(earlier) in returned:
                 seen[shallow] = node
                 continue
-            earlier = seen[shallow] = {_key(earlier, regions[earlier], kept): earlier}
-        first = earlier.setdefault(_key(node, region, kept), node)
+            earlier = seen[shallow] = {_key(earlier, kept): earlier}
+        first = earlier.setdefault(_key(node, kept), node)
         if first is not node:
             kept[node] = first
     return kept
@@ -92,8 +93,15 @@ def _storage(node: fx.Node) -> int | None:
     return None if storage is None else storage[0]
 
 
-def _key(node: fx.Node, region: int, kept: dict[fx.Node, fx.Node]) -> tuple[Any, ...]:
-    return region, _frozen(node.args, kept), _frozen(node.kwargs, kept)
+_PLAIN = frozenset({fx.Node, int, float, bool, str, type(None)})
+
+
+def _key(node: fx.Node, kept: dict[fx.Node, fx.Node]) -> tuple[Any, ...]:
+    arguments = node.args
+    types = tuple(map(type, arguments))
+    if node.kwargs or not _PLAIN.issuperset(types):
+        return _frozen(arguments, kept), _frozen(node.kwargs, kept)
+    return types, *[kept.get(argument, argument) for argument in arguments]
 
 
 def _frozen(argument: Any, kept: dict[fx.Node, fx.Node]) -> Any:

@@ -24,7 +24,7 @@ from torch import fx
 from aot_partition import _compat
 from aot_partition.backward_order import engine_order
 from aot_partition.errors import TangentOutputError, UnboundedCutError
-from aot_partition.joint_graph import JointGraph
+from aot_partition.joint_graph import JointGraph, positions
 from aot_partition.random_replay import RandomReplay, is_replayable
 from aot_partition.saved_values import SavedValues
 
@@ -109,7 +109,9 @@ def _walk_backward(
             given[i] = 1
     computed = bytearray(len(joint))
     kept: set[int] = set()
-    nodes, statistics = joint.nodes, joint.statistics
+    nodes, statistics, inputs = joint.nodes, joint.statistics, joint.inputs
+    reachable = joint.reachable_in_forward
+    out_of_reach = _out_of_reach(joint)
 
     def walk(pending: list[int]) -> None:
         while pending:
@@ -117,8 +119,8 @@ def _walk_backward(
             if computed[i] or given[i] or i in kept:
                 continue
             wanted = i in saved and not isinstance(joint.value(i), torch.SymFloat)
-            if (wanted and joint.reachable_in_forward[i]) or not _can_be_computed(joint, i):
-                if not joint.reachable_in_forward[i]:
+            if (wanted and reachable[i]) or out_of_reach[i]:
+                if not reachable[i]:
                     raise UnboundedCutError(
                         f"The backward needs {nodes[i].name!r}, which neither half of the graph can compute."
                     )
@@ -126,25 +128,29 @@ def _walk_backward(
                 continue
             computed[i] = 1
             if i in statistics:
-                pending.extend(j for j in joint.inputs[i] if j not in statistics[i])
+                pending.extend(j for j in inputs[i] if j not in statistics[i])
             else:
-                pending.extend(joint.inputs[i])
+                pending.extend(inputs[i])
 
     effects = [i for i, impure in enumerate(joint.impure) if impure and not joint.in_forward[i]]
     walk([*joint.backward_results, *effects])
-    again = [i for i in schedule if not computed[i] and not given[i] and _can_be_computed(joint, i)]
+    again = [i for i in schedule if not computed[i] and not given[i] and not out_of_reach[i]]
     for i in again:
         computed[i] = 1
-    walk([j for i in again for j in joint.inputs[i] if j not in statistics.get(i, ())])
+    walk([j for i in again for j in inputs[i] if j not in statistics.get(i, ())])
     return computed, kept
 
 
-def _can_be_computed(joint: JointGraph, i: int) -> bool:
-    """Tell whether the backward may compute a node, perhaps again."""
-    node = joint.nodes[i]
-    if node.op == "placeholder" or joint.pinned_to_forward[i] or joint.reads_written[i]:
-        return False
-    return not joint.is_random[i] or not joint.in_forward[i] or is_replayable(node)
+def _out_of_reach(joint: JointGraph) -> bytearray:
+    """Return 1 where the backward may not compute a node, not even again."""
+    found = bytearray(map(operator.or_, joint.pinned_to_forward, joint.reads_written))
+    for group in (joint.primals, joint.tangents, joint.forward_seeds, joint.backward_seeds):
+        for i in group:
+            found[i] = 1
+    for i in positions(joint.is_random):
+        if joint.in_forward[i] and not is_replayable(joint.nodes[i]):
+            found[i] = 1
+    return found
 
 
 # --- forward -----------------------------------------------------------------------------------------------
@@ -336,16 +342,23 @@ def _on_demand(
 
 def _getitems_first(joint: JointGraph, order: Sequence[int]) -> list[int]:
     """Take a value of several apart as soon as it is there, so that unused parts are freed."""
+    is_part = joint.where_operator(lambda target: target is operator.getitem)
+    taken = [i for i in order if is_part[i]]
+    if not taken:
+        return list(order)
     present = set(order)
     parts: dict[int, list[int]] = {}
-    for i in order:
-        if joint.nodes[i].target is operator.getitem and joint.inputs[i][0] in present:
+    for i in taken:
+        if joint.inputs[i][0] in present:
             parts.setdefault(joint.inputs[i][0], []).append(i)
     moved: list[int] = []
     raised = {i for group in parts.values() for i in group}
     for i in order:
-        if i not in raised:
-            pending = [i]
+        if i in raised:
+            continue
+        moved.append(i)
+        if i in parts:
+            pending = parts[i][::-1]
             while pending:
                 moved.append(pending.pop())
                 pending += reversed(parts.get(moved[-1], ()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from aot_partition._compat import pytree
 from aot_partition.duplicates import find_duplicates
 from aot_partition.errors import MissingMetadataError
 
-__all__ = ["JointGraph", "SYMBOLIC"]
+__all__ = ["JointGraph", "SYMBOLIC", "positions"]
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -41,6 +41,8 @@ class JointGraph:
         position: The inverse of ``nodes``; a merged duplicate has the position of the node that stays.
         inputs: Positions of the distinct nodes that a node reads, in the order in which it names them.
         users: Positions of the nodes that read a node, in graph order.
+        operators: The distinct targets of the nodes.
+        operator_of: For each node the index of its target among these.
         num_fwd_outputs: How many leading outputs belong to the forward.
         outputs: What the graph returns: nodes, or constants such as None.
         descriptions: AOTAutograd's description of each output, or None.
@@ -107,6 +109,7 @@ class JointGraph:
             for j in reads:
                 users[j].append(i)
         self._sizes: dict[int, int] = {}
+        self._number_operators()
         self._read_signature(static_lifetime_input_indices or ())
         self._check_metadata()
         self.policy: list[CheckpointPolicy | None] = [node.meta.get("recompute") for node in self.nodes]
@@ -116,6 +119,18 @@ class JointGraph:
         return len(self.nodes)
 
     # --- what the constructor reads --------------------------------------------------------------------
+
+    def _number_operators(self) -> None:
+        # By address: operators of torch hash in Python. The graph keeps them alive.
+        number: dict[int, int] = {}
+        self.operators: list[Any] = []
+        self.operator_of: list[int] = []
+        for node in self.nodes:
+            target = node.target
+            index = number.setdefault(id(target), len(number))
+            if index == len(self.operators):
+                self.operators.append(target)
+            self.operator_of.append(index)
 
     def _read_signature(self, static: Iterable[int]) -> None:
         self.outputs: list[Any] = pytree.arg_tree_leaves(*self.output_node.args)
@@ -168,33 +183,33 @@ class JointGraph:
     def _find_sides(self) -> None:
         count = len(self.nodes)
         nodes, inputs, users = self.nodes, self.inputs, self.users
-        self.pinned_to_forward = bytearray(count)
-        self.pinned_to_backward = bytearray(count)
+        self.pinned_to_forward = to_forward = bytearray(count)
+        self.pinned_to_backward = to_backward = bytearray(count)
         self.impure = bytearray(count)
-        self.from_backward = bytearray(count)
-        # By address, since operators of torch hash in Python; the graph keeps them alive.
-        purity: dict[int, bool] = {}
-        writes: dict[Any, bool] = {}
-        for i, node in enumerate(nodes):
+        self.from_backward = from_backward = bytearray(count)
+        # Whether an overload is impure is asked of its first node; other targets may answer by their arguments.
+        purity: list[bool | None] = [None] * len(self.operators)
+        for i, (node, operator_) in enumerate(zip(nodes, self.operator_of, strict=True)):
             if node.op != "call_function":
                 continue
-            target = node.target
-            impure = purity.get(id(target))
+            impure = purity[operator_]
             if impure is None:
                 impure = node.is_impure()
-                if _compat.is_overload(target):
-                    purity[id(target)] = impure
-            self.impure[i] = impure
+                if _compat.is_overload(node.target):
+                    purity[operator_] = impure
             tag = node.meta.get("partitioner_tag")
-            self.from_backward[i] = tag in ("is_backward", "must_be_in_backward")
-            if tag == "must_be_in_backward":
-                self.pinned_to_backward[i] = 1
+            if tag == "is_backward":
+                from_backward[i] = 1
+                if self.is_higher_order[i] and _compat.has_effect(node):
+                    to_backward[i] = 1
+            elif tag == "must_be_in_backward":
+                from_backward[i] = to_backward[i] = 1
             elif tag == "must_be_in_forward":
-                self.pinned_to_forward[i] = 1
-            elif impure and self._writes(target, writes):
-                (self.pinned_to_backward if tag == "is_backward" else self.pinned_to_forward)[i] = 1
-            elif tag == "is_backward" and self.is_higher_order[i] and _compat.has_effect(node):
-                self.pinned_to_backward[i] = 1
+                to_forward[i] = 1
+            if impure:
+                self.impure[i] = 1
+                if self.writes[i] and tag not in ("must_be_in_backward", "must_be_in_forward"):
+                    (to_backward if tag == "is_backward" else to_forward)[i] = 1
 
         closure = bytearray(count)
         for i in self.tangents:
@@ -214,11 +229,9 @@ class JointGraph:
         for i in (*self.primals, *self.forward_seeds):
             reachable[i] = 1
         for i, node in enumerate(nodes):
-            if node.op == "get_attr" or (
-                node.op == "call_function"
-                and not self.pinned_to_backward[i]
-                and all(reachable[j] for j in inputs[i])
-            ):
+            if node.op == "call_function":
+                reachable[i] = not to_backward[i] and 0 not in [reachable[j] for j in inputs[i]]
+            elif node.op == "get_attr":
                 reachable[i] = 1
         self.reachable_in_forward = reachable
 
@@ -232,16 +245,7 @@ class JointGraph:
                 forward[i] = 1
                 for j in inputs[i]:
                     forward[j] = 1
-        for i in range(count):
-            forward[i] &= reachable[i]
-        self.in_forward = forward
-
-    @staticmethod
-    def _writes(target: Any, known: dict[Any, bool]) -> bool:
-        writes = known.get(target)
-        if writes is None:
-            writes = known[target] = _compat.is_mutable_schema(target)
-        return writes
+        self.in_forward = bytearray(map(operator.and_, forward, reachable))
 
     # --- what is computed when asked for ----------------------------------------------------------------
 
@@ -262,14 +266,12 @@ class JointGraph:
             a = sigmoid(x); b = sigmoid(x); c = detach(b)      b is merged into a, and c lies where a does
         """
         found: dict[int, dict[int, int]] = {}
-        known: dict[int, bool] = {}
+        if not self.twins:
+            return found
+        may_alias = self.where_operator(_compat.may_alias)
         for twin in self.twins:
             for user in twin.users:
-                may_alias = known.get(id(user.target))
-                if may_alias is None:
-                    target = user.target
-                    may_alias = known[id(target)] = target is operator.getitem or _compat.may_alias(target)
-                if may_alias and user in self.position and user not in self.twins:
+                if user in self.position and user not in self.twins and may_alias[self.position[user]]:
                     pairs = zip(
                         _storage_keys(twin.meta.get("val")),
                         _storage_keys(self.nodes[self.position[twin]].meta.get("val")),
@@ -330,26 +332,27 @@ class JointGraph:
                 keys.append(key)
             self._storages.append(tuple(dict.fromkeys(keys)))
 
+    def by_operator(self, classify: Callable[[Any], int]) -> bytearray:
+        """Return for each node a number below 256 that its target stands for. Each target is asked once."""
+        classes = [classify(target) for target in self.operators]
+        return bytearray(map(classes.__getitem__, self.operator_of))
+
     def where_operator(self, is_such: Callable[[Any], bool]) -> bytearray:
-        """Return 1 for each node whose target is such. Each target is asked once: there are few of them."""
-        # By address: operators of torch hash in Python.
-        known: dict[int, bool] = {}
-        found = bytearray(len(self))
-        for i, node in enumerate(self.nodes):
-            target = node.target
-            such = known.get(id(target))
-            if such is None:
-                such = known[id(target)] = is_such(target)
-            found[i] = such
-        return found
+        """Return 1 for each node whose target is such."""
+        return self.by_operator(lambda target: bool(is_such(target)))
+
+    @functools.cached_property
+    def writes(self) -> bytearray:
+        """1 where a node calls an operator that writes to an argument."""
+        return self.where_operator(_compat.is_mutable_schema)
 
     @functools.cached_property
     def is_random(self) -> bytearray:
         """1 where a node draws random numbers. Attention without dropout does not, whatever its tag says."""
         seeded = torch.Tag.nondeterministic_seeded
         found = self.where_operator(lambda target: seeded in getattr(target, "tags", ()))
-        for i, is_seeded in enumerate(found):
-            found[i] = is_seeded and _compat.argument_of(self.nodes[i], "dropout_p", default=1) != 0
+        for i in positions(found):
+            found[i] = _compat.argument_of(self.nodes[i], "dropout_p", default=1) != 0
         return found
 
     @functools.cached_property
@@ -366,7 +369,7 @@ class JointGraph:
         }
         roots = [i for i in self.primals if mutated and self.nodes[i].meta.get("desc") in mutated]
         for i, node in enumerate(self.nodes):
-            if self.pinned_to_forward[i] and _compat.is_mutable_schema(node.target):
+            if self.pinned_to_forward[i] and self.writes[i]:
                 roots += [self.position[argument] for argument in _compat.written_arguments(node)]
         if roots:
             keys = {key for i in roots for key in self.storages[i]}
@@ -401,8 +404,9 @@ class JointGraph:
             aten._batch_norm_with_update_functional.default,
         )
         found = {}
-        for i, node in enumerate(self.nodes):
-            if node.target in norms and _compat.argument_of(node, "training", default=True):
+        for i in positions(self.where_operator(lambda target: target in norms)):
+            node = self.nodes[i]
+            if _compat.argument_of(node, "training", default=True):
                 names = ("running_mean", "running_var")
                 given = [_compat.argument_of(node, name, default=None) for name in names]
                 found[i] = frozenset(self.position[x] for x in given if isinstance(x, fx.Node))
@@ -432,6 +436,14 @@ class JointGraph:
     def is_higher_order(self) -> bytearray:
         """1 where a node calls an operator that calls graphs or other operators."""
         return self.where_operator(_compat.is_higher_order)
+
+
+def positions(marks: bytearray) -> Iterator[int]:
+    """Yield where an array of zeros and ones has ones."""
+    i = marks.find(1)
+    while i >= 0:
+        yield i
+        i = marks.find(1, i + 1)
 
 
 def _without_dead_nodes(graph: fx.Graph) -> tuple[list[fx.Node], list[list[fx.Node]], fx.Node]:

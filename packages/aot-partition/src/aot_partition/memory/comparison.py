@@ -10,7 +10,7 @@ from torch import fx
 from aot_partition.extract import Assignment, extract
 from aot_partition.joint_graph import JointGraph
 from aot_partition.memory.liveness import StepMemory, simulate_step
-from aot_partition.mincut.activation_budget import saved_as_torch
+from aot_partition.mincut.activation_budget import ActivationBudgets
 
 __all__ = ["TORCH_BUDGETS", "TorchPoint", "recomputed_seconds", "torch_points"]
 
@@ -47,8 +47,9 @@ def torch_points(
         scratch: What its kernel allocates inside, in bytes.
         budgets: Values of torch's ``activation_memory_budget``.
     """
+    as_torch = ActivationBudgets(joint)
     for budget in budgets:
-        forward, backward = extract(joint, Assignment(saved_as_torch(joint, budget=budget)))
+        forward, backward = extract(joint, Assignment(as_torch.saved(budget)))
         memory = simulate_step(forward, backward, joint.num_fwd_outputs, scratch=scratch)
         yield TorchPoint(budget, memory, recomputed_seconds(joint, backward, seconds))
 

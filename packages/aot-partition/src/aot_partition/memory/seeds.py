@@ -23,7 +23,7 @@ from torch import fx
 
 from aot_partition.joint_graph import JointGraph
 from aot_partition.memory.problem import Problem, Schedule
-from aot_partition.mincut.activation_budget import saved_as_torch
+from aot_partition.mincut.activation_budget import ActivationBudgets
 from aot_partition.mincut.eager_rules import saved_for_eager
 
 __all__ = ["cut_schedules", "seed_schedules"]
@@ -33,8 +33,7 @@ THRESHOLDS = (0.2, 0.4, 0.6, 0.8, 0.95)
 EXCHANGE_RATES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 10.0)
 """Bytes for a second, over the mean of the forward: the bytes that it keeps, by the seconds that it takes."""
 
-
-TORCH_BUDGETS = (0.9, 0.7, 0.5, 0.3)
+ACTIVATION_BUDGETS = (0.9, 0.7, 0.5, 0.3)
 """Values of torch's ``activation_memory_budget``."""
 
 
@@ -64,7 +63,8 @@ def cut_schedules(
         ("min-cut", saved_for_eager(joint, seconds=seconds, bytes_per_second=rate * kept / spent))
         for rate in EXCHANGE_RATES
     )
-    budgets = (("torch-budget", saved_as_torch(joint, budget=budget)) for budget in TORCH_BUDGETS)
+    as_torch = ActivationBudgets(joint)
+    budgets = (("torch-budget", as_torch.saved(budget)) for budget in ACTIVATION_BUDGETS)
     known: set[frozenset[int]] = set()
     for origin, positions in itertools.chain(cuts, budgets):
         saved = frozenset(_planned(joint, problem, positions))

@@ -92,7 +92,6 @@ def saved_for_eager(
     network = Network(joint)
     for i, node in enumerate(joint.nodes):
         if joint.in_tangent_closure[i]:
-            network.backward_computes(i, "only the backward can compute it")
             continue
         if joint.required_backward[i]:
             network.backward_reads(i, "the backward returns it")

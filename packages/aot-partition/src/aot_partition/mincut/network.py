@@ -8,6 +8,8 @@ Each node becomes two vertices::
 
 A cut puts on the sink's side what the backward computes. It pays ``save`` for a value that comes from the
 source's side, and ``recompute`` for a node that the forward computes too; infinity forbids either.
+
+What only the backward can compute, most of a joint graph, is decided: an edge to it is an edge to the sink.
 """
 
 from __future__ import annotations
@@ -52,10 +54,11 @@ class Network:
 
     def users_read(self, i: int) -> None:
         """Have a node's value where its users are computed."""
+        only_backward = self._joint.in_tangent_closure
         tail = 2 * i + 1
         for user in self._joint.users[i]:
             self._tails.append(tail)
-            self._heads.append(2 * user)
+            self._heads.append(self._sink if only_backward[user] else 2 * user)
             self._capacities.append(math.inf)
 
     def _add(self, tail: int, head: int, capacity: float, reason: str) -> None:
@@ -83,10 +86,14 @@ class Network:
         except UnboundedError as error:
             raise UnboundedCutError(self._explain(error.path)) from None
         side = cut.sink_side
-        return [i for i in range(len(self._joint)) if side[2 * i + 1] and not side[2 * i]]
+        return [
+            i
+            for i, (inside, out) in enumerate(zip(side[:-2:2], side[1:-2:2], strict=True))
+            if out and not inside
+        ]
 
     def _explain(self, path: list[int]) -> str:
-        nodes = self._joint.nodes
+        joint, nodes = self._joint, self._joint.nodes
         chain = list(dict.fromkeys(vertex // 2 for vertex in path[1:-1]))
         wanted = set(itertools.pairwise(path))
         said = []
@@ -97,6 +104,10 @@ class Network:
                 text = f"{nodes[subject // 2].name!r}: {reason}"
                 if text not in said:
                     said.append(text)
+        last = next((user for user in joint.users[chain[-1]] if joint.in_tangent_closure[user]), None)
+        if last is not None and path[-2] % 2:
+            chain.append(last)
+            said.append(f"{nodes[last].name!r}: only the backward can compute it")
         return (
             "The backward needs a value that can be neither saved nor recomputed, along "
             f"{' -> '.join(nodes[i].name for i in chain)} ({'; '.join(said)}). Remove one of these constraints: "

@@ -27,7 +27,10 @@ __all__ = ["FAR", "BanOptions", "TorchRules"]
 FAR = int(1e9)
 """The distance of a node from which no path leads to the backward."""
 
-_FUSIBLE, _RECOMPUTABLE, _VIEW, _RANDOM, _COMPUTE = 1, 2, 4, 8, 16
+_FUSIBLE, _RECOMPUTABLE, _VIEW, _RANDOM, _COMPUTE, _PART, _FRESH = 1, 2, 4, 8, 16, 32, 64
+
+_WEAR = [1.1 ** max(distance, 1) for distance in range(101)]
+"""How much more a value weighs at a distance from the backward."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,22 +107,22 @@ class TorchRules:
     def _classify(self, recomputable_ops: Collection[Any] | None) -> bytearray:
         classes = _compat.torch_op_classes()
         recomputable = classes.recomputable_ops if recomputable_ops is None else set(recomputable_ops)
-        known: dict[int, int] = {}
-        flags = bytearray(len(self._joint))
-        for i, node in enumerate(self._joint.nodes):
-            target = node.target
-            found = known.get(id(target))
-            if found is None:
-                op = _packet(target)
-                found = known[id(target)] = (
-                    _FUSIBLE * (op in classes.fusible_ops)
-                    | _RECOMPUTABLE * (op in recomputable or target in recomputable)
-                    | _VIEW * (op in classes.view_ops)
-                    | _RANDOM * (op in classes.random_ops)
-                    | _COMPUTE * (op in classes.compute_intensive_ops)
-                )
-            flags[i] = found
-        return flags
+        aten = torch.ops.aten
+        fresh = (aten.lift_fresh_copy.default, aten.lift_fresh.default)
+
+        def classify(target: Any) -> int:
+            op = _packet(target)
+            return (
+                _FUSIBLE * (op in classes.fusible_ops)
+                | _RECOMPUTABLE * (op in recomputable or target in recomputable)
+                | _VIEW * (op in classes.view_ops)
+                | _RANDOM * (op in classes.random_ops)
+                | _COMPUTE * (op in classes.compute_intensive_ops)
+                | _PART * (target is operator.getitem)
+                | _FRESH * (target in fresh)
+            )
+
+        return self._joint.by_operator(classify)
 
     def _find_parts_of_triton_kernels(self) -> bytearray:
         kernel = getattr(torch.ops.higher_order, "triton_kernel_wrapper_functional", None)
@@ -231,7 +234,6 @@ class TorchRules:
         inputs = {*joint.primals, *joint.forward_seeds}
         for i in range(len(joint)):
             if joint.in_tangent_closure[i]:
-                network.backward_computes(i, "only the backward can compute it")
                 continue
             if joint.required_backward[i]:
                 network.backward_reads(i, "the backward returns it")
@@ -260,15 +262,12 @@ class TorchRules:
     def _ban_reason(self, i: int, options: BanOptions, read_by_backward: bytearray) -> str:
         joint = self._joint
         node = joint.nodes[i]
-        aten = torch.ops.aten
-        if node.op != "call_function" or node.target is operator.getitem:
+        flags = self._flags[i]
+        if node.op != "call_function" or flags & _PART:
             return ""
         if self._tags.must_save[i]:
             return "it is tagged to be saved"
-        flags = self._flags[i]
-        if self._recompute_views and flags & _VIEW:
-            return ""
-        if node.target in (aten.lift_fresh_copy.default, aten.lift_fresh.default):
+        if flags & _FRESH or (self._recompute_views and flags & _VIEW):
             return ""
         if options.not_in_allowlist:
             if not flags & _RECOMPUTABLE:
@@ -304,7 +303,7 @@ class TorchRules:
             return 0, ""
         if self._recompute_views and self._flags[i] & _VIEW:
             return math.inf, "it is a view"
-        weight = int(joint.size(i) * 1.1 ** max(min(self.distance[i], 100), 1))
+        weight = int(joint.size(i) * _WEAR[min(self.distance[i], 100)])
         return (weight if self._is_materialized(i) else weight * 2), ""
 
     def _used_far_apart(self, banned: Collection[int]) -> Iterable[int]:
