@@ -4,7 +4,8 @@
 
 For each graph of the corpus, torch's ``min_cut_rematerialization_partition`` and
 ``min_cut_partition(cost_model="torch")`` run in turns, each on a fresh copy of the graph, and so does one plain
-copy of the graph, node by node and without generating code. Times are CPU seconds of this process, and of each
+copy of the graph, node by node and without generating code. A round goes through all depths of a model, so that
+a machine that is slower for a while is so for all of them. Times are CPU seconds of this process, and of each
 graph the median of the rounds: only ratios mean something. torch's, which takes nearly all of the time, runs in the
 first three rounds, and once on graphs of at least ten thousand nodes. "copies" is our time over that of the plain
 copy. The exponent is the slope of the logarithm of the fastest round over that of nodes, by least squares over a
@@ -24,7 +25,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ LARGE = 10_000
 ROUNDS_OF_TORCH = 3
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Measured:
     """One graph: its size, seconds of each of the three in each round, and whether both partitions are the same."""
 
@@ -82,27 +83,36 @@ class Measured:
         )
 
 
-def measure(case: Case, rounds: int) -> Measured:
-    joint = capture(case)
-    nodes = len(joint.module.graph.nodes)
-    seconds: dict[str, list[float]] = {"copy": [], "ours": [], "torch": []}
+def measure(depths: Sequence[Case], rounds: int) -> list[Measured]:
+    """Time the depths of a model, in turns."""
+    joints = [capture(case) for case in depths]
+    measured = [
+        Measured(case, len(joint.module.graph.nodes), {"copy": [], "ours": [], "torch": []}, same=True)
+        for case, joint in zip(depths, joints, strict=True)
+    ]
     # What capturing left behind is not what a partitioner should be charged for looking through.
     gc.collect()
     gc.freeze()
-    results: dict[str, Any] = {}
     try:
         for number in range(rounds):
-            for name, run in runs(joint).items():
-                if name == "torch" and number >= (1 if nodes >= LARGE else ROUNDS_OF_TORCH):
-                    continue
-                # Nor what the run before it left.
-                gc.collect()
-                with timed(seconds[name]):
-                    results[name] = run()
+            for joint, graph in zip(joints, measured, strict=True):
+                graph.same &= measure_round(joint, graph, number)
     finally:
         gc.unfreeze()
-    same = interfaces(results["ours"], joint) == interfaces(results["torch"], joint)
-    return Measured(case, nodes, seconds, same)
+    return measured
+
+
+def measure_round(joint: Joint, graph: Measured, number: int) -> bool:
+    """Run each partitioner once; return whether the partitions are the same, if torch's was among them."""
+    results: dict[str, Any] = {}
+    for name, run in runs(joint).items():
+        if name == "torch" and number >= (1 if graph.nodes >= LARGE else ROUNDS_OF_TORCH):
+            continue
+        # Nor what the run before it left.
+        gc.collect()
+        with timed(graph.seconds[name]):
+            results[name] = run()
+    return "torch" not in results or interfaces(results["ours"], joint) == interfaces(results["torch"], joint)
 
 
 def runs(joint: Joint) -> dict[str, Callable[[], Any]]:
@@ -145,13 +155,12 @@ def exponent(depths: list[Measured], which: str) -> float:
     return statistics.linear_regression(nodes, [math.log(min(m.seconds[which])) for m in depths]).slope
 
 
-def cases(models: list[str], *, small: bool) -> Iterator[Case]:
-    """Yield each depth of each model; of the smallest also with a symbolic batch size."""
+def cases(models: list[str], *, small: bool) -> Iterator[list[Case]]:
+    """Yield the depths of each model; the smallest also with a symbolic batch size."""
     for model in models:
         depths = (DEPTHS[model][0] // 4,) if small else DEPTHS[model]
         for dynamic, decomposed in itertools.product((False, True), (False, True)):
-            for depth in depths[:1] if dynamic else depths:
-                yield Case(model, depth, decomposed, dynamic)
+            yield [Case(model, depth, decomposed, dynamic) for depth in (depths[:1] if dynamic else depths)]
 
 
 def rows(measured: list[Measured]) -> Iterator[Row]:
@@ -207,9 +216,10 @@ def main() -> None:
     )
     measured = []
     with _use_lazy_graph_module(not arguments.generate_code):
-        for case in cases(arguments.models, small=arguments.small):
-            measured.append(measure(case, arguments.rounds))
-            print(measured[-1], flush=True)
+        for depths in cases(arguments.models, small=arguments.small):
+            found = measure(depths, arguments.rounds)
+            print(*found, sep="\n", flush=True)
+            measured += found
     print_rows(rows(measured))
 
 

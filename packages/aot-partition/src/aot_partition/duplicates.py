@@ -97,7 +97,7 @@ _PLAIN = frozenset({fx.Node, int, float, bool, str, type(None)})
 
 
 def _key(node: fx.Node, kept: dict[fx.Node, fx.Node]) -> tuple[Any, ...]:
-    arguments = node.args
+    arguments: Any = node.args
     types = tuple(map(type, arguments))
     if node.kwargs or not _PLAIN.issuperset(types):
         return _frozen(arguments, kept), _frozen(node.kwargs, kept)

@@ -342,8 +342,7 @@ def _on_demand(
 
 def _getitems_first(joint: JointGraph, order: Sequence[int]) -> list[int]:
     """Take a value of several apart as soon as it is there, so that unused parts are freed."""
-    is_part = joint.where_operator(lambda target: target is operator.getitem)
-    taken = [i for i in order if is_part[i]]
+    taken = [i for i in order if joint.is_part[i]]
     if not taken:
         return list(order)
     present = set(order)

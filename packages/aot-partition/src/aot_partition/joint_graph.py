@@ -43,6 +43,8 @@ class JointGraph:
         users: Positions of the nodes that read a node, in graph order.
         operators: The distinct targets of the nodes.
         operator_of: For each node the index of its target among these.
+        metadata: The nodes' ``meta``.
+        values: The fake value of each node, None where it has none.
         num_fwd_outputs: How many leading outputs belong to the forward.
         outputs: What the graph returns: nodes, or constants such as None.
         descriptions: AOTAutograd's description of each output, or None.
@@ -110,9 +112,9 @@ class JointGraph:
                 users[j].append(i)
         self._sizes: dict[int, int] = {}
         self._number_operators()
+        self._read_metadata()
         self._read_signature(static_lifetime_input_indices or ())
         self._check_metadata()
-        self.policy: list[CheckpointPolicy | None] = [node.meta.get("recompute") for node in self.nodes]
         self._find_sides()
 
     def __len__(self) -> int:
@@ -131,6 +133,19 @@ class JointGraph:
             if index == len(self.operators):
                 self.operators.append(target)
             self.operator_of.append(index)
+
+    def _read_metadata(self) -> None:
+        """Take from the nodes what is looked at again and again, in one go: they are spread over the memory."""
+        self.metadata: list[dict[str, Any]] = []
+        self.values: list[Any] = []
+        self.policy: list[CheckpointPolicy | None] = []
+        self._sides: list[str | None] = []
+        for node in self.nodes:
+            meta = node.meta
+            self.metadata.append(meta)
+            self.values.append(meta.get("val"))
+            self.policy.append(meta.get("recompute"))
+            self._sides.append(meta.get("partitioner_tag"))
 
     def _read_signature(self, static: Iterable[int]) -> None:
         self.outputs: list[Any] = pytree.arg_tree_leaves(*self.output_node.args)
@@ -161,13 +176,16 @@ class JointGraph:
                 self.forward_seeds.append(i)
             else:
                 self.primals.append(i)
-                if _compat.is_backward_state(node.meta.get("val")):
+                if _compat.is_backward_state(self.values[i]):
                     self.backward_states.append(i)
         wanted = set(static)
         self.static = frozenset(p for number, p in enumerate(self.primals) if number in wanted)
 
     def _check_metadata(self) -> None:
-        for i, node in enumerate(self.nodes):
+        for i, value in enumerate(self.values):
+            if value is not None:
+                continue
+            node = self.nodes[i]
             if "val" in node.meta or node.op == "get_attr" or _compat.returns_nothing(node.target):
                 continue
             # The parts of a value of several are described one by one, and an unused value not at all.
@@ -197,7 +215,7 @@ class JointGraph:
                 impure = node.is_impure()
                 if _compat.is_overload(node.target):
                     purity[operator_] = impure
-            tag = node.meta.get("partitioner_tag")
+            tag = self._sides[i]
             if tag == "is_backward":
                 from_backward[i] = 1
                 if self.is_higher_order[i] and _compat.has_effect(node):
@@ -274,7 +292,7 @@ class JointGraph:
                 if user in self.position and user not in self.twins and may_alias[self.position[user]]:
                     pairs = zip(
                         _storage_keys(twin.meta.get("val")),
-                        _storage_keys(self.nodes[self.position[twin]].meta.get("val")),
+                        _storage_keys(self.values[self.position[twin]]),
                         strict=True,
                     )
                     found.setdefault(self.position[user], {}).update(pairs)
@@ -282,13 +300,13 @@ class JointGraph:
 
     def value(self, i: int) -> Any:
         """Return the fake value of a node, or None if it has no value."""
-        return self.nodes[i].meta.get("val")
+        return self.values[i]
 
     def size(self, i: int) -> int:
         """Return the bytes of a node's value, an alias counted like a value of its own; a symbolic number is 1."""
         size = self._sizes.get(i)
         if size is None:
-            size = self._sizes[i] = _bytes_of(self.nodes[i].meta.get("val"))
+            size = self._sizes[i] = _bytes_of(self.values[i])
         return size
 
     @functools.cached_property
@@ -316,10 +334,10 @@ class JointGraph:
         number: dict[int, int] = {}
         self._storages: list[tuple[int, ...]] = []
         self._storage_bytes: list[int] = []
-        for i, node in enumerate(self.nodes):
+        for i, value in enumerate(self.values):
             keys = []
             merged = self.merged_storages.get(i, {})
-            for tensor in _tensors_in(node.meta.get("val")):
+            for tensor in _tensors_in(value):
                 storage = _compat.storage_of(tensor)
                 if storage is None:
                     continue
@@ -340,6 +358,11 @@ class JointGraph:
     def where_operator(self, is_such: Callable[[Any], bool]) -> bytearray:
         """Return 1 for each node whose target is such."""
         return self.by_operator(lambda target: bool(is_such(target)))
+
+    @functools.cached_property
+    def is_part(self) -> bytearray:
+        """1 where a node takes a value of several apart."""
+        return self.where_operator(lambda target: target is operator.getitem)
 
     @functools.cached_property
     def writes(self) -> bytearray:
@@ -415,15 +438,14 @@ class JointGraph:
     @functools.cached_property
     def is_symbolic(self) -> bytearray:
         """1 where a node's value is a symbolic number."""
-        return bytearray(isinstance(node.meta.get("val"), SYMBOLIC) for node in self.nodes)
+        return bytearray(isinstance(value, SYMBOLIC) for value in self.values)
 
     @functools.cached_property
     def is_opaque(self) -> bytearray:
         """1 where a node's value is neither tensor nor number, and yet can be passed to the backward."""
         return bytearray(
-            not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list, *SYMBOLIC))
-            and _compat.is_opaque(node)
-            for node in self.nodes
+            not isinstance(value, (torch.Tensor, tuple, list, *SYMBOLIC)) and _compat.is_opaque(node)
+            for node, value in zip(self.nodes, self.values, strict=True)
         )
 
     @functools.cached_property

@@ -28,11 +28,12 @@ def configured_budget(joint: JointGraph) -> float:
         ContradictoryTagsError: the annotations differ, or cover a part of the forward only.
     """
     budget = float(getattr(_compat.functorch_config(), "activation_memory_budget", 1.0))
-    for node in joint.nodes:
-        if isinstance(node.meta.get("memory_budget"), float):
-            budget = node.meta["memory_budget"]
+    annotated = [meta for meta in joint.metadata if "custom" in meta or "memory_budget" in meta]
+    for meta in annotated:
+        if isinstance(meta.get("memory_budget"), float):
+            budget = meta["memory_budget"]
             break
-    if not any("custom" in node.meta for node in joint.nodes):
+    if not any("custom" in meta for meta in annotated):
         return budget
     regions: dict[float, str] = {}
     outside = []

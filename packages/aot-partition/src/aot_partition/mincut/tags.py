@@ -86,7 +86,7 @@ class Tags:
         """Save what one checkpointed region hands to the next."""
         joint = self._joint
         must_save, must_recompute = self.must_save, self.must_recompute
-        region: list[Any] = [node.meta.get("ac_graph_id") for node in joint.nodes]
+        region: list[Any] = [meta.get("ac_graph_id") for meta in joint.metadata]
         for i, node in enumerate(joint.nodes):
             if not must_recompute[i]:
                 continue

@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
+from torch import fx
 
 from aot_partition import _compat
-from aot_partition.joint_graph import SYMBOLIC, JointGraph
+from aot_partition.joint_graph import SYMBOLIC, JointGraph, positions
 from aot_partition.mincut.network import Network
 from aot_partition.mincut.tags import Tags
 
@@ -127,10 +128,10 @@ class TorchRules:
     def _find_parts_of_triton_kernels(self) -> bytearray:
         kernel = getattr(torch.ops.higher_order, "triton_kernel_wrapper_functional", None)
         joint = self._joint
-        return bytearray(
-            node.target is operator.getitem and joint.nodes[joint.inputs[i][0]].target is kernel
-            for i, node in enumerate(joint.nodes)
-        )
+        found = bytearray(len(joint))
+        for i in positions(joint.is_part):
+            found[i] = joint.nodes[joint.inputs[i][0]].target is kernel
+        return found
 
     def _number_forward(self) -> list[int]:
         number, count = [], 0
@@ -168,7 +169,7 @@ class TorchRules:
             for name in _compat.mutable_arguments(user.args[0]):
                 argument = user.kwargs[name]
                 arguments = argument if isinstance(argument, list) else [argument]
-                if any(isinstance(x, torch.fx.Node) and position[x] == position[node] for x in arguments):
+                if any(isinstance(x, fx.Node) and position[x] == position[node] for x in arguments):
                     return True
         if user.target is getattr(higher_order, "triton_kernel_wrapper_functional", None):
             clones: Any = user.kwargs["tensors_to_clone"]
@@ -193,11 +194,9 @@ class TorchRules:
         return found
 
     def _is_materialized(self, i: int) -> bool:
-        return (
-            self._joint.nodes[i].op == "placeholder"
-            or bool(self._returned[i])
-            or not all(self.is_fusible(i, user) for user in self._joint.users[i])
-        )
+        if self._returned[i] or self._joint.nodes[i].op == "placeholder":
+            return True
+        return any(not self.is_fusible(i, user) for user in self._joint.users[i])
 
     # --- the cut -----------------------------------------------------------------------------------------
 
@@ -284,18 +283,20 @@ class TorchRules:
             return "it is far from the backward"
         if options.reductions:
             # As torch does: an argument in a list does not count, and one given twice counts twice.
-            read = sum(joint.size(joint.position[x]) for x in node.args if isinstance(x, torch.fx.Node))
+            read = 0
+            for argument in node.args:
+                if isinstance(argument, fx.Node):
+                    read += joint.size(joint.position[argument])
             if joint.size(i) * 4 < read:
                 return "it is a reduction"
         return ""
 
     def _weight(self, i: int) -> tuple[float, str]:
         joint = self._joint
-        node = joint.nodes[i]
-        value = node.meta.get("val")
+        value, meta = joint.values[i], joint.metadata[i]
         if isinstance(value, SYMBOLIC):
             return (4 if isinstance(value, torch.SymFloat) else 1), ""
-        if not isinstance(value, torch.Tensor) and ("val" in node.meta or "tensor_meta" not in node.meta):
+        if not isinstance(value, torch.Tensor) and ("val" in meta or "tensor_meta" not in meta):
             if _compat.is_backward_state(value) or _compat.is_fake_script_object(value) or joint.is_opaque[i]:
                 return 0, ""
             return math.inf, "it is not a tensor"
