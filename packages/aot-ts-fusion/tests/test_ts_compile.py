@@ -101,6 +101,19 @@ def test_devices_keep_their_index():
     assert 'value="cuda:1"' in str(script.graph)
 
 
+@pytest.mark.parametrize("value", [True, False, 0, -3, 2.5, float("nan")])
+def test_numbers_that_are_read_from_tensors(value):
+    x = torch.tensor(value)
+
+    def f(x):
+        number = x.item()
+        return number, torch.zeros(2).fill_(number), torch.full((2,), number)
+
+    program = compiled(f, x, symbolic=True)
+    assert_same(program([x]), f(x))
+    assert program.cut_out == 0
+
+
 def test_memory_formats():
     x = torch.randn(1, 2, 3, 3)
 

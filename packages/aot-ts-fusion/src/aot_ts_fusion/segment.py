@@ -44,7 +44,8 @@ _CASTS = {
     ("IntType", "NumberType"): ("aten::Int", INT),
     ("IntType", "BoolType"): ("aten::Int", INT),
     ("BoolType", "IntType"): ("aten::Bool", BOOL),
-    ("BoolType", "NumberType"): ("aten::Bool", BOOL),
+    # No aten::Bool takes a Scalar. A Scalar that stands for a bool holds one: it was read from a tensor of bools.
+    ("BoolType", "NumberType"): ("prim::unchecked_cast", BOOL),
     # TorchScript takes no bool for a Scalar, though its operators do.
     ("NumberType", "BoolType"): ("prim::unchecked_cast", NUMBER),
     ("TensorType", "BoolType"): ("prim::unchecked_cast", NUMBER),
