@@ -94,6 +94,7 @@ def _storage(node: fx.Node) -> int | None:
 
 
 _PLAIN = frozenset({fx.Node, int, float, bool, str, type(None)})
+"""Types of arguments that are compared as they are, beside their types: 1 and 1.0 are equal."""
 
 
 def _key(node: fx.Node, kept: dict[fx.Node, fx.Node]) -> tuple[Any, ...]:
