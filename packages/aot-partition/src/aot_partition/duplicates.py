@@ -1,11 +1,13 @@
 """Common subexpressions: which nodes of a graph compute what an earlier node has computed.
 
 The rules are those of torch's own pass, so that the same nodes are left, under the same names. Unlike there,
-no node that draws random numbers is ever merged, whether or not it is on a list, and no graph is copied.
+no node that draws random numbers is ever merged, whether or not it is on a list; 0.0 and -0.0 are two numbers;
+and no graph is copied.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -93,8 +95,8 @@ def _storage(node: fx.Node) -> int | None:
     return None if storage is None else storage[0]
 
 
-_PLAIN = frozenset({fx.Node, int, float, bool, str, type(None)})
-"""Types of arguments that are compared as they are, beside their types: 1 and 1.0 are equal."""
+_PLAIN = frozenset({fx.Node, int, bool, str, type(None)})
+"""Types of arguments that are compared as they are, beside their types: 1 and True are equal."""
 
 
 def _key(node: fx.Node, kept: dict[fx.Node, fx.Node]) -> tuple[Any, ...]:
@@ -106,7 +108,7 @@ def _key(node: fx.Node, kept: dict[fx.Node, fx.Node]) -> tuple[Any, ...]:
 
 
 def _frozen(argument: Any, kept: dict[fx.Node, fx.Node]) -> Any:
-    """Return a hashable that is equal for equal arguments: 1 and 1.0 are not."""
+    """Return a hashable that is equal for equal arguments: 1 and 1.0 are not, nor 0.0 and -0.0."""
     if isinstance(argument, fx.Node):
         return kept.get(argument, argument)
     if isinstance(argument, (list, tuple)):
@@ -118,4 +120,6 @@ def _frozen(argument: Any, kept: dict[fx.Node, fx.Node]) -> Any:
         return (slice, *[_frozen(part, kept) for part in parts])
     if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return _compat.expression(argument)
+    if isinstance(argument, (float, complex)):
+        return type(argument), argument, math.copysign(1, argument.real), math.copysign(1, argument.imag)
     return type(argument), argument
