@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-import operator
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -28,7 +27,7 @@ __all__ = ["FAR", "BanOptions", "TorchRules"]
 FAR = int(1e9)
 """The distance of a node from which no path leads to the backward."""
 
-_FUSIBLE, _RECOMPUTABLE, _VIEW, _RANDOM, _COMPUTE, _PART, _FRESH = 1, 2, 4, 8, 16, 32, 64
+_FUSIBLE, _RECOMPUTABLE, _VIEW, _RANDOM, _COMPUTE, _FRESH = 1, 2, 4, 8, 16, 32
 
 _WEAR = [1.1 ** max(distance, 1) for distance in range(101)]
 """How much more a value weighs at a distance from the backward."""
@@ -119,7 +118,6 @@ class TorchRules:
                 | _VIEW * (op in classes.view_ops)
                 | _RANDOM * (op in classes.random_ops)
                 | _COMPUTE * (op in classes.compute_intensive_ops)
-                | _PART * (target is operator.getitem)
                 | _FRESH * (target in fresh)
             )
 
@@ -262,7 +260,7 @@ class TorchRules:
         joint = self._joint
         node = joint.nodes[i]
         flags = self._flags[i]
-        if node.op != "call_function" or flags & _PART:
+        if node.op != "call_function" or joint.is_part[i]:
             return ""
         if self._tags.must_save[i]:
             return "it is tagged to be saved"
